@@ -19,7 +19,6 @@ import (
 // flowTrace is what a flow's samples told, for the picture and the live view.
 type flowTrace struct {
 	mu       sync.Mutex
-	kind     string
 	last     traffic.Sample
 	samples  []sampleRow
 	subflows map[[2]string][]span // by local and remote address: when it was there
@@ -64,7 +63,7 @@ func (r *run) startFlow(ctx context.Context, t scenario.Traffic) error {
 		return fmt.Errorf("traffic %s: %w", t.Name, err)
 	}
 	r.mu.Lock()
-	r.flows[t.Name] = &flowTrace{kind: t.Kind, subflows: map[[2]string][]span{}}
+	r.flows[t.Name] = &flowTrace{subflows: map[[2]string][]span{}}
 	r.mu.Unlock()
 	err = r.w.clients[t.Client].StartUntil(ctx, traffic.Flow{
 		Name: t.Name, Kind: t.Kind, Target: target, Every: t.Every, Rate: t.Rate,

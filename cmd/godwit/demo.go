@@ -28,8 +28,7 @@ site. Nothing leaves this machine, and nothing is left on it.`,
 			if err != nil {
 				return fmt.Errorf("demo: %w", err)
 			}
-			_, err = runLab(c, s, out)
-			return err
+			return runLab(c, s, out)
 		},
 	}
 	c.Flags().StringVar(&out, "out", filepath.Join(os.TempDir(), "godwit-demo"), "directory for the report")

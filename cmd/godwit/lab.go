@@ -44,8 +44,7 @@ holds, 1 not, 2 the scenario is unusable.`,
 			if err != nil {
 				return err
 			}
-			_, err = runLab(c, s, out)
-			return err
+			return runLab(c, s, out)
 		},
 	}
 	c.Flags().StringVar(&out, "out", "godwit-run", "directory for report.json, report.html and logs")
@@ -88,18 +87,18 @@ func scenarioText(ctx context.Context, path string) ([]byte, error) {
 }
 
 // runLab runs a scenario with a live view, and prints the summary.
-func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report, error) {
+func runLab(c *cobra.Command, s *scenario.Scenario, out string) error {
 	if err := needRoot(); err != nil {
-		return nil, err
+		return err
 	}
 	view := newView()
 	rep, err := lab.Run(c.Context(), s, lab.Options{Out: out, Tell: view.Log, Live: view.Update, Log: labLog()})
 	view.Close()
 	if rep == nil {
 		if errors.Is(err, lab.ErrUnusable) {
-			return nil, usageError{err}
+			return usageError{err}
 		}
-		return nil, err
+		return err
 	}
 	if asJSON(c) {
 		err = errors.Join(err, rep.Write(c.OutOrStdout()))
@@ -112,7 +111,7 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 	if err == nil && !rep.OK {
 		err = errSaid
 	}
-	return rep, err
+	return err
 }
 
 // newView shows a run on standard error while it happens.

@@ -3,6 +3,7 @@
 package oneline
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 )
@@ -22,4 +23,12 @@ func Of(text string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, "?"))
+}
+
+// Many is how many of a thing there are, in words: "1 guest", "2 guests".
+func Many(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -16,7 +16,6 @@ import (
 // A Fault is something that breaks. Its names do not change: results are kept by them.
 type Fault struct {
 	Name string
-	Text string
 	// Lasts is how long it goes on; 0: it is over at once, or with the cell.
 	Lasts time.Duration
 	// Silences: while it lasts nothing gets through between the two agents.
@@ -32,27 +31,27 @@ type Fault struct {
 
 // The faults' names.
 const (
-	KillSourceAgent      = "kill-source-agent"
-	KillDestinationAgent = "kill-destination-agent"
-	KillBothAgents       = "kill-both-agents"
-	KillSourceQEMU       = "kill-source-qemu"
-	KillDestinationQEMU  = "kill-destination-qemu"
-	Cut3s                = "cut-3s"
-	Cut20s               = "cut-20s"
-	CutForGood           = "cut-for-good"
-	CutOneUplink         = "cut-one-uplink"
-	HalfOpenOut          = "half-open-out"
-	HalfOpenIn           = "half-open-in"
-	Loss30               = "loss-30"
-	DiskFullSource       = "disk-full-source"
-	DiskFullDestination  = "disk-full-destination"
-	OutOfMemory          = "out-of-memory"
-	GuestPowerOff        = "guest-power-off"
-	GuestReboot          = "guest-reboot"
-	ClockSource          = "clock-source"
-	ClockDestination     = "clock-destination"
-	RebootSource         = "reboot-source"
-	RebootDestination    = "reboot-destination"
+	KillSourceAgent      = "kill-source-agent"      // the source's agent is killed, and started again after 1 s
+	KillDestinationAgent = "kill-destination-agent" // the destination's agent is killed, and started again after 1 s
+	KillBothAgents       = "kill-both-agents"       // both agents are killed, and started again after 1 s
+	KillSourceQEMU       = "kill-source-qemu"       // the guest's QEMU at the source is killed
+	KillDestinationQEMU  = "kill-destination-qemu"  // the guest's QEMU at the destination is killed
+	Cut3s                = "cut-3s"                 // all uplinks of the source are cut for 3 s
+	Cut20s               = "cut-20s"                // all uplinks of the source are cut for 20 s
+	CutForGood           = "cut-for-good"           // all uplinks of the source are cut for 45 s, longer than any patience
+	CutOneUplink         = "cut-one-uplink"         // the source's uplink that carries the tunnel is cut for 10 s, the other works
+	HalfOpenOut          = "half-open-out"          // nothing leaves the source for 10 s, all that comes arrives
+	HalfOpenIn           = "half-open-in"           // nothing reaches the source for 10 s, all that it sends arrives
+	Loss30               = "loss-30"                // 30 % of packets are lost on all uplinks of the source for 15 s
+	DiskFullSource       = "disk-full-source"       // the file system of the source agent's state is full for 5 s
+	DiskFullDestination  = "disk-full-destination"  // the file system of the destination agent's state is full for 5 s
+	OutOfMemory          = "out-of-memory"          // the destination's agent and QEMU get no more memory: the kernel kills
+	GuestPowerOff        = "guest-power-off"        // the guest powers off
+	GuestReboot          = "guest-reboot"           // the guest reboots; the lab's guests end with that
+	ClockSource          = "clock-source"           // the source agent's clock is stepped an hour ahead
+	ClockDestination     = "clock-destination"      // the destination agent's clock is stepped an hour back
+	RebootSource         = "reboot-source"          // the source's host reboots, which takes 3 s
+	RebootDestination    = "reboot-destination"     // the destination's host reboots, which takes 3 s
 )
 
 // RestartAfter is how long an agent that was killed stays away, as a service manager
@@ -77,27 +76,27 @@ const forGood = 45 * time.Second
 
 // Faults lists all faults.
 var Faults = []Fault{
-	{Name: KillSourceAgent, Text: "the source's agent is killed, and started again after 1 s", Silences: true},
-	{Name: KillDestinationAgent, Text: "the destination's agent is killed, and started again after 1 s", Silences: true},
-	{Name: KillBothAgents, Text: "both agents are killed, and started again after 1 s", Silences: true},
-	{Name: KillSourceQEMU, Text: "the guest's QEMU at the source is killed", Ends: true},
-	{Name: KillDestinationQEMU, Text: "the guest's QEMU at the destination is killed", Ends: true},
-	{Name: Cut3s, Text: "all uplinks of the source are cut for 3 s", Lasts: 3 * time.Second, Silences: true},
-	{Name: Cut20s, Text: "all uplinks of the source are cut for 20 s", Lasts: 20 * time.Second, Silences: true},
-	{Name: CutForGood, Text: "all uplinks of the source are cut for 45 s, longer than any patience", Lasts: forGood, Silences: true},
-	{Name: CutOneUplink, Text: "the source's uplink that carries the tunnel is cut for 10 s, the other works", Lasts: 10 * time.Second},
-	{Name: HalfOpenOut, Text: "nothing leaves the source for 10 s, all that comes arrives", Lasts: 10 * time.Second, Silences: true},
-	{Name: HalfOpenIn, Text: "nothing reaches the source for 10 s, all that it sends arrives", Lasts: 10 * time.Second, Silences: true},
-	{Name: Loss30, Text: "30 % of packets are lost on all uplinks of the source for 15 s", Lasts: 15 * time.Second},
-	{Name: DiskFullSource, Text: "the file system of the source agent's state is full for 5 s", Lasts: 5 * time.Second},
-	{Name: DiskFullDestination, Text: "the file system of the destination agent's state is full for 5 s", Lasts: 5 * time.Second},
-	{Name: OutOfMemory, Text: "the destination's agent and QEMU get no more memory: the kernel kills", Lasts: 3 * time.Second, Silences: true, Ends: true},
-	{Name: GuestPowerOff, Text: "the guest powers off", Ends: true},
-	{Name: GuestReboot, Text: "the guest reboots; the lab's guests end with that", Ends: true},
-	{Name: ClockSource, Text: "the source agent's clock is stepped an hour ahead", Lingers: 4 * time.Second},
-	{Name: ClockDestination, Text: "the destination agent's clock is stepped an hour back", Lingers: 4 * time.Second},
-	{Name: RebootSource, Text: "the source's host reboots, which takes 3 s", Silences: true, Ends: true, Reboots: true},
-	{Name: RebootDestination, Text: "the destination's host reboots, which takes 3 s", Silences: true, Ends: true, Reboots: true},
+	{Name: KillSourceAgent, Silences: true},
+	{Name: KillDestinationAgent, Silences: true},
+	{Name: KillBothAgents, Silences: true},
+	{Name: KillSourceQEMU, Ends: true},
+	{Name: KillDestinationQEMU, Ends: true},
+	{Name: Cut3s, Lasts: 3 * time.Second, Silences: true},
+	{Name: Cut20s, Lasts: 20 * time.Second, Silences: true},
+	{Name: CutForGood, Lasts: forGood, Silences: true},
+	{Name: CutOneUplink, Lasts: 10 * time.Second},
+	{Name: HalfOpenOut, Lasts: 10 * time.Second, Silences: true},
+	{Name: HalfOpenIn, Lasts: 10 * time.Second, Silences: true},
+	{Name: Loss30, Lasts: 15 * time.Second},
+	{Name: DiskFullSource, Lasts: 5 * time.Second},
+	{Name: DiskFullDestination, Lasts: 5 * time.Second},
+	{Name: OutOfMemory, Lasts: 3 * time.Second, Silences: true, Ends: true},
+	{Name: GuestPowerOff, Ends: true},
+	{Name: GuestReboot, Ends: true},
+	{Name: ClockSource, Lingers: 4 * time.Second},
+	{Name: ClockDestination, Lingers: 4 * time.Second},
+	{Name: RebootSource, Silences: true, Ends: true, Reboots: true},
+	{Name: RebootDestination, Silences: true, Ends: true, Reboots: true},
 }
 
 // A Cell is one fault in one phase.

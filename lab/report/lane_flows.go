@@ -29,8 +29,8 @@ func (p *picture) throughput() {
 		h = 22
 	}
 	p.y += 14
-	p.body.label(8, p.y+2, "head", "", "Throughput")
-	p.body.label(picRight+6, p.y+2, "mute small", "", "own scale, to")
+	p.body.label(8, p.y+2, "head", "Throughput")
+	p.body.label(picRight+6, p.y+2, "mute small", "own scale, to")
 	p.y += 8
 	for i, f := range flows {
 		top := p.y
@@ -40,13 +40,13 @@ func (p *picture) throughput() {
 		p.body.path(d, "curve", "stroke:"+colour("f", i))
 		p.body.line(picLeft, top+h, picRight, top+h, "axis")
 		p.body.rect(8, top+h-13, 9, 9, "", "fill:"+colour("f", i), "")
-		p.body.label(22, top+h-4, "", "", f.Name)
-		p.body.label(picRight+6, top+h-4, "mute", "", rate(high))
+		p.body.label(22, top+h-4, "", f.Name)
+		p.body.label(picRight+6, top+h-4, "mute", rate(high))
 		p.y += h + 3
 	}
 	if more := len(p.r.Series.Flows) - len(flows); more > 0 {
 		p.y += 14
-		p.body.label(22, p.y, "mute", "", fmt.Sprintf("and %s in report.json", oneline.Many(more, "flow")))
+		p.body.label(22, p.y, "mute", fmt.Sprintf("and %s in report.json", oneline.Many(more, "flow")))
 	}
 }
 
@@ -126,7 +126,7 @@ func (p *picture) peak(names *row, at, v, y, top float64, paint, name string) {
 		return
 	}
 	names.full = from + textWidth(text) + 8
-	p.body.label(x+7, max(y+4, top+9), class, "", text)
+	p.body.label(x+7, max(y+4, top+9), class, text)
 }
 
 // logLane draws one line for each flow on a shared logarithmic scale.
@@ -150,7 +150,7 @@ func (p *picture) rungs(scale logScale, top, h float64) {
 		}
 		last = y
 		p.body.line(picLeft, y, picRight, y, "grid")
-		p.body.label(picLeft-6, y+3.5, "end mute small", "", number(v))
+		p.body.label(picLeft-6, y+3.5, "end mute small", number(v))
 	}
 }
 

@@ -18,7 +18,7 @@ func (p *picture) guests() {
 	sites := p.siteNumbers()
 	for _, name := range names {
 		top := p.y
-		p.body.label(8, top+15, "head", "", name)
+		p.body.label(8, top+15, "head", name)
 		rows := p.phases(name, top)
 		p.y = top + 24 + 13*float64(rows) + 4
 		p.whereabouts(name, sites)
@@ -62,7 +62,7 @@ func (p *picture) phases(guest string, top float64) int {
 				text = long
 			}
 			if textWidth(text)+6 < w {
-				p.body.label(x+w/2, top+15, "middle in-bar", "", text)
+				p.body.label(x+w/2, top+15, "middle in-bar", text)
 				continue
 			}
 			sliver := w < 2.5 && text != string(migration.Switch) && p.win.length() > 30 // of a phase in a long run
@@ -71,7 +71,7 @@ func (p *picture) phases(guest string, top float64) int {
 			}
 		}
 		if m.Outcome != Completed {
-			p.body.label(p.x(m.endS())+4, top+15, "bad", "", m.Outcome.Word())
+			p.body.label(p.x(m.endS())+4, top+15, "bad", m.Outcome.Word())
 		}
 	}
 	return below.rows
@@ -98,7 +98,7 @@ func (b *namesBelow) add(p *picture, middle float64, text string) {
 		b.full[row] = left + textWidth(text) + 6
 		b.rows = max(b.rows, row+1)
 		p.body.line(middle, b.top, middle, b.top+4+13*float64(row), "leader")
-		p.body.label(left, b.top+12+13*float64(row), "halo small", "", text)
+		p.body.label(left, b.top+12+13*float64(row), "halo small", text)
 		return
 	}
 }
@@ -141,10 +141,10 @@ func (p *picture) whereabouts(guest string, sites map[string]int) {
 		x, w := p.x(s.from), p.x(s.to)-p.x(s.from)
 		p.body.rect(x, p.y, w, 18, "", "fill:"+colour("s", sites[s.at]), "runs at "+s.at)
 		if textWidth(s.at)+8 < w {
-			p.body.label(x+w/2, p.y+13, "middle", "", s.at)
+			p.body.label(x+w/2, p.y+13, "middle", s.at)
 		}
 	}
-	p.body.label(8, p.y+13, "mute", "", "runs at")
+	p.body.label(8, p.y+13, "mute", "runs at")
 }
 
 // stay is when a guest ran at a site.

@@ -59,7 +59,7 @@ func (p *picture) pagesOf(guest string) {
 			p.body.path(p.curve(s.T, s.Delivered, top, h, scale), "curve", "stroke:var(--good)")
 		}
 	}
-	p.body.label(picLeft-6, top+9, "end mute small", "", bytesText(high))
+	p.body.label(picLeft-6, top+9, "end mute small", bytesText(high))
 	keys := []key{{pageColors[0], "left to send", false}}
 	if queued {
 		keys = append(keys, key{pageColors[1], "of it in the queue", false})
@@ -81,7 +81,7 @@ func (p *picture) keys(y float64, keys []key) {
 		} else {
 			p.body.rect(8, y-8, 9, 9, "", "fill:var(--"+k.color+")", "")
 		}
-		p.body.label(22, y, "small", "", k.name)
+		p.body.label(22, y, "small", k.name)
 		y += 14
 	}
 }

@@ -17,7 +17,7 @@ func (p *picture) subflows() {
 	}
 	rows := p.subflowRows()
 	p.y += 18
-	p.body.label(8, p.y+2, "head", "", "Subflows")
+	p.body.label(8, p.y+2, "head", "Subflows")
 	p.y += 8
 	left := maxSubflows
 	for i, name := range p.flowOrder() {
@@ -35,7 +35,7 @@ func (p *picture) subflows() {
 	}
 	if left == 0 {
 		p.y += 12
-		p.body.label(22, p.y, "mute", "", "more in report.json")
+		p.body.label(22, p.y, "mute", "more in report.json")
 	}
 }
 
@@ -81,7 +81,7 @@ func (p *picture) subflowRow(flow int, first bool, name string, spans []Subflow)
 	const h = 15
 	if first {
 		p.body.rect(8, p.y+3, 9, 9, "", "fill:"+colour("f", flow), "")
-		p.body.label(22, p.y+11, "", "", name)
+		p.body.label(22, p.y+11, "", name)
 	}
 	p.body.line(picLeft, p.y+h/2, picRight, p.y+h/2, "grid")
 	for _, s := range spans {
@@ -92,7 +92,7 @@ func (p *picture) subflowRow(flow int, first bool, name string, spans []Subflow)
 			fmt.Sprintf("%s: %s, from %s s to %s", s.Flow, text, number(s.FromS), map[bool]string{true: "the end", false: number(value(s.ToS)) + " s"}[s.ToS == nil]))
 		for _, t := range []string{text, s.Remote} {
 			if textWidth(t)+4 < w {
-				p.body.label(x+5, p.y+11, "on-flow small", "", t)
+				p.body.label(x+5, p.y+11, "on-flow small", t)
 				break
 			}
 		}
@@ -126,9 +126,9 @@ func (p *picture) paths() {
 		p.body.path(d, "curve thin", "stroke:"+colour("w", i))
 		y := top + 44 + 14*float64(i)
 		p.body.rect(8, y-8, 9, 9, "", "fill:"+colour("w", i), "")
-		p.body.label(22, y, "small", "", shorten(path.Path, 15)+" "+bytesText(path.value(p.win.to)))
+		p.body.label(22, y, "small", shorten(path.Path, 15)+" "+bytesText(path.value(p.win.to)))
 	}
-	p.body.label(picLeft-6, top+9, "end mute small", "", bytesText(high))
+	p.body.label(picLeft-6, top+9, "end mute small", bytesText(high))
 	p.y = max(p.y, top+36+14*float64(len(paths)))
 }
 

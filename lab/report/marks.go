@@ -94,7 +94,7 @@ func (p *picture) foreground(m marks) string {
 		if k.left {
 			class, x = class+" end", p.x(k.at)-4
 		}
-		s.label(x, 15+15*float64(k.row), class, "", k.text)
+		s.label(x, 15+15*float64(k.row), class, k.text)
 	}
 	return s.String()
 }

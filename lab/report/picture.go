@@ -73,7 +73,7 @@ func (p *picture) background(m marks) string {
 	}
 	for _, t := range ticks {
 		s.line(p.x(t), p.top, p.x(t), p.y, "grid")
-		s.label(p.x(t), p.y+15, "middle mute", "", tickText(math.Round(t/step)*step, step))
+		s.label(p.x(t), p.y+15, "middle mute", tickText(math.Round(t/step)*step, step))
 	}
 	s.line(picLeft, p.y, picRight, p.y, "axis")
 	for _, mark := range m.list {
@@ -88,8 +88,8 @@ func (p *picture) background(m marks) string {
 func (p *picture) lane(title, unit string, h float64) (top float64) {
 	p.y += 16
 	top = p.y
-	p.body.label(8, top+12, "head", "", title)
-	p.body.label(8, top+27, "mute", "", unit)
+	p.body.label(8, top+12, "head", title)
+	p.body.label(8, top+27, "mute", unit)
 	p.y += h
 	p.body.line(picLeft, p.y, picRight, p.y, "axis")
 	return top

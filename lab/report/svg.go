@@ -43,8 +43,8 @@ func (s *svg) dot(x, y, r float64, style string) {
 }
 
 // label writes text; class says where it is anchored: start, middle, end.
-func (s *svg) label(x, y float64, class, style, text string) {
-	s.printf(`<text x="%s" y="%s"%s%s>%s</text>`+"\n", px(x), px(y), attr("class", class), attr("style", style), html.EscapeString(text))
+func (s *svg) label(x, y float64, class, text string) {
+	s.printf(`<text x="%s" y="%s"%s>%s</text>`+"\n", px(x), px(y), attr("class", class), html.EscapeString(text))
 }
 
 func attr(name, value string) string {

@@ -222,13 +222,9 @@ func (t *Topo) Client(name string) ClientNet {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	net := ClientNet{
+	return ClientNet{
 		Namespace: t.node(c).namespace, At: c.at,
 		Addrs: append([]netip.Addr(nil), c.addrs...), AddrsV6: append([]netip.Addr(nil), c.addrsV6...),
 		Public: append([]netip.Addr(nil), c.public...),
 	}
-	for j := range c.addrs {
-		net.Devices = append(net.Devices, ownDevice(j))
-	}
-	return net
 }

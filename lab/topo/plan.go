@@ -47,8 +47,11 @@ const (
 // upTable is the routing table of uplink u, in routers and in hosts.
 func upTable(u int) int { return 100 + u }
 
-func prefix4(bits int, a, b, c, d int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(a), byte(b), byte(c), byte(d)}), bits)
+// Core is the namespace of the internet.
+func (t *Topo) Core() string { return t.spec.namespace(coreNode) }
+
+func prefix4(a, b, c, d int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(a), byte(b), byte(c), byte(d)}), 24)
 }
 
 func prefix6(format string, args ...any) netip.Prefix {
@@ -58,17 +61,17 @@ func prefix6(format string, args ...any) netip.Prefix {
 // uplinkNet returns the address with host number n on uplink u of site i, with the
 // length of its subnet.
 func uplinkNet(i, u, n int) (v4, v6 netip.Prefix) {
-	return prefix4(24, 100, 64+i, u, n), prefix6("fd64:%d:%d::%d", i, u, n)
+	return prefix4(100, 64+i, u, n), prefix6("fd64:%d:%d::%d", i, u, n)
 }
 
 // accessNet returns the address with host number n on the access network of site i.
 func accessNet(i, n int) (v4, v6 netip.Prefix) {
-	return prefix4(24, 198, 18, i, n), prefix6("fd18:%d::%d", i, n)
+	return prefix4(198, 18, i, n), prefix6("fd18:%d::%d", i, n)
 }
 
 // internetNet is the like for uplink j of client k on the core.
 func internetNet(k, j, n int) (v4, v6 netip.Prefix) {
-	return prefix4(24, 198, 19, 64*j+k, n), prefix6("fd19:%d::%d", 64*j+k, n)
+	return prefix4(198, 19, 64*j+k, n), prefix6("fd19:%d::%d", 64*j+k, n)
 }
 
 // coreAddresses are the core's own.
@@ -78,7 +81,7 @@ func coreAddresses() (v4, v6 netip.Prefix) {
 
 // privateNet is the like behind the NAT of client k.
 func privateNet(k, j, n int) (v4, v6 netip.Prefix) {
-	return prefix4(24, 100, 64+k, 128+j, n), prefix6("fd64:%d:%d::%d", 64+k, 128+j, n)
+	return prefix4(100, 64+k, 128+j, n), prefix6("fd64:%d:%d::%d", 64+k, 128+j, n)
 }
 
 // gateway returns the first address of a guests' subnet with its length; invalid stays

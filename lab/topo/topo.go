@@ -84,7 +84,6 @@ type ClientNet struct {
 	Addrs     []netip.Addr // its own IPv4 addresses, one per uplink: private behind NAT
 	AddrsV6   []netip.Addr
 	Public    []netip.Addr // the IPv4 addresses that others see
-	Devices   []string
 }
 
 // Edge names the devices that a site's packets from and to its hosts' guests pass.

@@ -50,9 +50,6 @@ type Flow struct {
 	Connections int `json:"connections,omitempty"`
 	// MPTCP asks for MPTCP; whether it was negotiated is in Result.MPTCP.
 	MPTCP bool `json:"mptcp,omitempty"`
-	// Start is when the flow begins, after the scenario's time 0. The lab's
-	// runner keeps to it; Client.Start begins at once.
-	Start time.Duration `json:"start_ns,omitempty"`
 	// Command is what kind exec runs.
 	Command string `json:"command,omitempty"`
 	// Port is where the guest's iperf3 listens, which serves one client at a time; 0 is
