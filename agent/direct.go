@@ -28,10 +28,9 @@ import (
 
 // pathTunnel is one end of a tunnel for memory.
 type pathTunnel struct {
-	Path string         `json:"path"`
-	Key  string         `json:"key"`           // public
-	End  netip.AddrPort `json:"end"`           // outer
-	MTU  int            `json:"mtu,omitempty"` // bytes; of the source, which has measured it
+	Key string         `json:"key"`           // public
+	End netip.AddrPort `json:"end"`           // outer
+	MTU int            `json:"mtu,omitempty"` // bytes; of the source, which has measured it
 }
 
 // direct says whether QEMU's own connection leaves the source without our forwarder.
@@ -117,7 +116,7 @@ func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []p
 			return nil, nil, err
 		}
 		c.Name, c.MTU = memoryTunnelName(id, k), min(max(mtus[k], leastMemoryMTU), mostMemoryMTU)
-		offers = append(offers, pathTunnel{Path: p.Name, Key: public, End: c.Local, MTU: c.MTU})
+		offers = append(offers, pathTunnel{Key: public, End: c.Local, MTU: c.MTU})
 		configs = append(configs, c)
 	}
 	return offers, configs, nil

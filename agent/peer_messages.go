@@ -27,7 +27,6 @@ type Offer struct {
 	CPUFlags    string             `json:"cpu_flags"`      // of the source's processor, where it is the guest's own; see cpuFlags
 	Touched     int64              `json:"touched"`        // bytes that the guest's QEMU has in memory
 	Endpoint    uint8              `json:"endpoint"`       // highest MPTCP endpoint id used in the guest
-	Table       int                `json:"table"`          // highest routing table used in the guest
 	Root        string             `json:"root,omitempty"` // mark of its image's root disk; see config.Config.RootMark
 	MTU         int                `json:"mtu,omitempty"`  // of guests at the source, bytes; 0: it does not say
 	// NoIPv6 is set where the guest has it turned off; see lacksIPv6.
@@ -77,7 +76,6 @@ type Preparation struct {
 	Tunnel        netip.AddrPort     `json:"tunnel"`                   // outer address at the source
 	MemoryTunnels []pathTunnel       `json:"memory_tunnels,omitempty"` // for transfers that are direct
 	LaneKey       []byte             `json:"lane_key,omitempty"`       // of the lanes of our own data path, and of disks
-	ClockSkew     time.Duration      `json:"clock_skew"`               // destination's clock minus the source's
 	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
 	Channels      int                `json:"channels,omitempty"`       // of transfer qemu-multifd, as many on both hosts; 0: two
 

@@ -191,7 +191,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	m.work.offer = Offer{
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts),
-		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
+		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint,
 		MTU: m.a.config.Network.MTU, NoIPv6: m.work.noIPv6,
 	}
 	root, err := m.a.config.RootMark(m.work.offer.Description)

@@ -47,7 +47,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		InnerUsed: used, MemoryTunnels: offers, LaneKey: m.work.laneKey,
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
-		TunnelKey: public, Tunnel: end.Local, ClockSkew: m.work.skew, Window: m.work.window,
+		TunnelKey: public, Tunnel: end.Local, Window: m.work.window,
 		Routers: m.routersOf(), ToDrop: m.guest.held().ToDrop, Boot: m.work.boot,
 	}
 	if channels := channelsOver(m.plan, len(m.paths(n))); channels > multifdLeast { // a destination of an earlier release has those

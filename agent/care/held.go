@@ -28,7 +28,6 @@ type Held struct {
 	Endpoint    uint8               `json:"endpoint"`           // highest MPTCP endpoint id used so far
 	Table       int                 `json:"table"`              // highest routing table number used in the guest
 	Boot        string              `json:"boot,omitempty"`     // id of the boot in which the guest has what a handover gave it; see boots
-	Leaving     bool                `json:"leaving"`            // let go of: not to be started here
 	Unnamed     bool                `json:"unnamed,omitempty"`  // the name server is to be told of what its handover gave it, and has not taken it yet
 	Starting    bool                `json:"starting,omitempty"` // its QEMU may run, and nobody was told that it does: see startGuest
 	Unheard     *Unheard            `json:"unheard,omitempty"`  // how it came, until its source is known to have heard that it landed

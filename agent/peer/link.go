@@ -94,9 +94,6 @@ func NewLink(id *Identity, host string, port uint16, paths []Path) *Link {
 	return l
 }
 
-// Host is the name of the agent at the other end.
-func (l *Link) Host() string { return l.host }
-
 // Paths are the pairs of uplinks, best first.
 func (l *Link) Paths() []Path { return l.paths }
 
