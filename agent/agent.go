@@ -218,7 +218,7 @@ func (a *Agent) renewed(err error) {
 
 // link returns the link to another host of the fleet.
 func (a *Agent) link(host string) (*peer.Link, config.Neighbour, error) {
-	n, ok := a.config.Find(host, a.config.Host)
+	n, ok := a.config.Find(host)
 	if !ok {
 		return nil, n, &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf(
 			"site %s: not known on host %s (it knows: %s)", host, a.config.Host, a.known())}

@@ -48,7 +48,7 @@ func unfitTunnel(plan migration.Plan, local netip.Addr, path, mtu int, used bool
 // probePort is where this host answers probes from another as a tunnel between them would be
 // answered; 0 where no uplink carries guests' traffic.
 func (a *Agent) probePort(other string) uint16 {
-	n, _ := a.config.Find(other, a.config.Host)
+	n, _ := a.config.Find(other)
 	local, _, ok := a.config.GuestPath(n)
 	if !ok || a.probes == nil {
 		return 0
@@ -89,7 +89,7 @@ func (a *Agent) tunnelOver6(plan migration.Plan) bool {
 	if other == a.config.Host {
 		other = plan.From
 	}
-	n, _ := a.config.Find(other, a.config.Host)
+	n, _ := a.config.Find(other)
 	local, _, ok := a.config.GuestPath(n)
 	return ok && local.Address.Is6()
 }

@@ -184,7 +184,7 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 		return nil
 	}
 	p := m.work.preparation
-	n, _ := m.a.config.Find(m.plan.From, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.From)
 	paths := reverse(transferPaths(m.plan, (&config.Config{Uplinks: n.Uplinks}).Paths(config.Neighbour{Uplinks: m.a.config.Uplinks})))
 	var addrs []netip.Addr
 	if m.plan.Insecure {

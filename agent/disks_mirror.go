@@ -247,7 +247,7 @@ func (m *outgoing) mirrorBroke(disk, why string) error {
 }
 
 func (m *outgoing) seedProgress(states []vm.MirrorState) record.CopyProgress {
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	out := record.CopyProgress{What: record.CopyOfDisk, Wire: m.wireSince(n)}
 	for _, s := range states {
 		out.Total, out.Remaining = out.Total+s.Done+s.Remaining, out.Remaining+s.Remaining

@@ -26,7 +26,7 @@ func (m *incoming) prepareMultipath() error {
 	if !multipath(m.plan) {
 		return nil
 	}
-	n, _ := m.a.config.Find(m.plan.From, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.From)
 	all := reverse(transferPaths(m.plan, (&config.Config{Uplinks: n.Uplinks}).Paths(config.Neighbour{Uplinks: m.a.config.Uplinks})))
 	if len(all) == 0 {
 		return &migration.Problem{Code: migration.CodePath, Text: "no uplink on both hosts carries migrations"}

@@ -115,7 +115,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err := cmp.Or(offer.Description.Check(), a.guests.readable(offer.Plan.Guest), a.guests.macsFree(offer.Description)); err != nil {
 		return err
 	}
-	if _, known := a.config.Find(offer.Plan.From, a.config.Host); !known {
+	if _, known := a.config.Find(offer.Plan.From); !known {
 		return refuses(a.config.Host, offer, migration.CodePeer, "its configuration knows no host %s; add it to peers there", offer.Plan.From)
 	}
 	if missing := a.config.Network.Missing(); len(missing) > 0 {

@@ -63,7 +63,7 @@ func (a *Agent) belongs(addr migration.Address) error {
 		}
 		return nil
 	}
-	n, known := a.config.Find(addr.Home, a.config.Host)
+	n, known := a.config.Find(addr.Home)
 	subnet := n.V6
 	if ip.Is4() {
 		subnet = n.V4
@@ -79,7 +79,7 @@ func (a *Agent) belongs(addr migration.Address) error {
 
 // uplinkOf says whether at is one of the addresses by which this host knows host.
 func (a *Agent) uplinkOf(host string, at netip.Addr, what string) error {
-	n, ok := a.config.Find(host, a.config.Host)
+	n, ok := a.config.Find(host)
 	if !ok || !slices.ContainsFunc(n.Uplinks, func(u config.Uplink) bool { return u.Address == at }) {
 		return notBelieved("%s: the tunnel's end %s is no uplink of host %s; mend peers[].uplinks in the configuration of host %s", what, at, host, a.config.Host)
 	}

@@ -204,7 +204,7 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 // lastPages is what watchers see of post-copy.
 func (m *outgoing) lastPages(lanes *proxy.Source) record.CopyProgress {
 	s := lanes.Stats()
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	out := record.CopyProgress{
 		What: record.CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
 		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(n), DataPath: m.dataPath(),
@@ -260,7 +260,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	if err != nil {
 		return err
 	}
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	all := m.paths(n)
 	c := proxy.SourceConfig{
 		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Refill: true,

@@ -74,7 +74,7 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 	if m.plan.Mode == "stopcopy" {
 		return nil
 	}
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	return m.awaitFit(ctx, m.paths(n))
 }
 

@@ -158,7 +158,7 @@ func (m *outgoing) askGuest(ctx context.Context, refuse func(migration.Code, str
 
 // checkThere asks the destination, tries the path of the tunnel and predicts.
 func (m *outgoing) checkThere(ctx context.Context) error {
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	if err := m.overlap(n); err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 
 // requirePaths are those that memory and disks take, at least one.
 func (m *outgoing) requirePaths() ([]peer.Path, error) {
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	all := m.paths(n)
 	if len(all) == 0 {
 		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink of %s that carries migrations reaches one of %s: both need one, by IPv4 or both by IPv6", m.plan.Guest, m.plan.From, m.plan.To)}
@@ -358,7 +358,7 @@ func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
 }
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) record.CopyProgress {
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	out := record.CopyProgress{What: record.CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
 	left := p.Remaining
 	if out.DataPath = m.dataPath(); out.DataPath != nil {

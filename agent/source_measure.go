@@ -78,7 +78,7 @@ func (m *outgoing) beginWire() {
 	if m.work.wireStart != nil {
 		return
 	}
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	m.work.wireBefore = m.rec.Snapshot().WireBytes
 	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.Join(n.Host)
 	m.work.wireTold = wireTold{begun: time.Now()}
@@ -117,7 +117,7 @@ func (m *outgoing) countWire() {
 	if m.work.wireStart == nil {
 		return
 	}
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	wire := m.wireSince(n)
 	m.rec.Edit(func(r *record.Report) { r.WireBytes = wire })
 }

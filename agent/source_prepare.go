@@ -32,7 +32,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	}
 	m.work.prepared = Prepared{}
 	m.work.laneKey = newLaneKey()
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	var offers []pathTunnel
 	if direct(m.plan) && !m.plan.Insecure {
 		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs, nil, nil); err != nil {
@@ -81,7 +81,7 @@ func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
 	if err := m.a.ownName(m.plan.ID); err != nil {
 		return tunnel.Config{}, err
 	}
-	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To)
 	local, _, ok := m.a.config.GuestPath(n)
 	if !ok {
 		return tunnel.Config{}, fmt.Errorf("no uplink carries guests' traffic")

@@ -289,22 +289,17 @@ func checkUplinks(where string, all []Uplink) error {
 // carries are what an uplink may be for.
 var carries = []string{"guest", "migration", "both"}
 
-// Find returns the host that a name means: a host, or the only host of a site;
-// of a site with several, the first that is not avoid. False: nobody here knows such a one.
-func (c *Config) Find(name, avoid string) (Neighbour, bool) {
-	var bySite *Neighbour
-	for i, p := range c.Peers {
-		if p.Host == name {
-			return p, true
-		}
-		if p.Site == name && p.Host != avoid && bySite == nil {
-			bySite = &c.Peers[i]
-		}
+// Find returns the other host that a name means: a host, or the first of a site.
+// False: nobody here knows such a one.
+func (c *Config) Find(name string) (Neighbour, bool) {
+	i := slices.IndexFunc(c.Peers, func(p Neighbour) bool { return p.Host == name })
+	if i < 0 {
+		i = slices.IndexFunc(c.Peers, func(p Neighbour) bool { return p.Site == name })
 	}
-	if bySite != nil {
-		return *bySite, true
+	if i < 0 {
+		return Neighbour{}, false
 	}
-	return Neighbour{}, false
+	return c.Peers[i], true
 }
 
 // Paths pairs every uplink here with every uplink there, the best first: those
