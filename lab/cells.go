@@ -96,7 +96,7 @@ func (r *faultRun) all(ctx context.Context, cells []matrix.Cell) (err error) {
 	for i, cell := range cells {
 		if r.world == nil {
 			r.opts.Tell("building a world")
-			if r.world, err = newCellWorld(ctx, r.opts.Log, ""); err != nil {
+			if r.world, err = newCellWorld(ctx, r.opts.Log); err != nil {
 				return fmt.Errorf("%w: %w", ErrUnusable, err)
 			}
 			r.world.mode, r.used = r.opts.Mode, 0

@@ -74,7 +74,7 @@ func (w *cellWorld) sample(flow string) (traffic.Sample, bool) {
 }
 
 // newCellWorld builds it. On error nothing is left but what the error says.
-func newCellWorld(ctx context.Context, log *slog.Logger, out string) (*cellWorld, error) {
+func newCellWorld(ctx context.Context, log *slog.Logger) (*cellWorld, error) {
 	s, err := scenario.Parse("faults", []byte(cellScenario))
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func newCellWorld(ctx context.Context, log *slog.Logger, out string) (*cellWorld
 		return nil, err
 	}
 	w := &cellWorld{samples: map[string]traffic.Sample{}, world: &world{
-		id: id, dir: dir, out: out, scenario: s, log: log,
+		id: id, dir: dir, scenario: s, log: log,
 		agents: map[string]*hostAgent{}, where: map[string]string{},
 		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
 	}}

@@ -172,7 +172,7 @@ func (p *plain) send(ctx context.Context) error {
 	if err := p.source.QMP().Do(ctx, "migrate", map[string]string{"uri": p.uri()}, nil); err != nil {
 		return err
 	}
-	if err := p.await(ctx, p.source, func(g vm.Progress) bool { return g.Rounds >= plainRounds }); err != nil {
+	if err := p.await(ctx, func(g vm.Progress) bool { return g.Rounds >= plainRounds }); err != nil {
 		return err
 	}
 	if err := p.source.QMP().Do(ctx, "migrate-start-postcopy", nil, nil); err != nil {
@@ -200,7 +200,7 @@ func (p *plain) send(ctx context.Context) error {
 		return err
 	}
 	p.report.Resumed = time.Now().UnixNano()
-	if err := p.await(ctx, p.source, func(g vm.Progress) bool { return g.Status == vm.Completed }); err != nil {
+	if err := p.await(ctx, func(g vm.Progress) bool { return g.Status == vm.Completed }); err != nil {
 		return err
 	}
 	p.report.MemoryDone = time.Now().UnixNano()
@@ -210,10 +210,10 @@ func (p *plain) send(ctx context.Context) error {
 	return p.stalls(ctx)
 }
 
-// await looks until so is; a migration that fails is an error.
-func (p *plain) await(ctx context.Context, q *qemu.Process, so func(vm.Progress) bool) error {
+// await looks at the source until so is; a migration that fails is an error.
+func (p *plain) await(ctx context.Context, so func(vm.Progress) bool) error {
 	for {
-		g, err := q.Progress(ctx)
+		g, err := p.source.Progress(ctx)
 		switch {
 		case err != nil:
 			return err

@@ -21,7 +21,7 @@ var (
 // gratuitous ARP request and reply (RFC 5227 §3, both kinds, as listeners differ)
 // or an unsolicited neighbour advertisement (RFC 4861 §7.2.6).
 func Announce(device string, addr netip.Addr, mac net.HardwareAddr) error {
-	frames := [][]byte{advertisement(mac, allNodesMAC, allNodes, addr, false)}
+	frames := [][]byte{advertisement(mac, allNodesMAC, addr, false)}
 	if addr.Is4() {
 		frames = [][]byte{
 			arp(arpAsk, mac, broadcast, addr, make(net.HardwareAddr, 6), addr),
@@ -51,7 +51,7 @@ func Introduce(device string, addr netip.Addr, mac net.HardwareAddr, router neti
 // AnnounceTo tells one neighbour (target) that the router gateway is at mac now,
 // by a frame that nobody else takes. It corrects the guest's own cache.
 func AnnounceTo(device string, target net.HardwareAddr, gateway netip.Addr, mac net.HardwareAddr) error {
-	frame := advertisement(mac, target, allNodes, gateway, true)
+	frame := advertisement(mac, target, gateway, true)
 	if gateway.Is4() {
 		frame = arp(arpTell, mac, target, gateway, target, gateway)
 	}
@@ -97,7 +97,7 @@ func solicit(mac, to net.HardwareAddr, from, dst, target netip.Addr) []byte {
 
 // advertisement builds an unsolicited neighbour advertisement with the override
 // flag (RFC 4861 §4.4). The source is the address itself, as from its owner.
-func advertisement(from, to net.HardwareAddr, dst, target netip.Addr, router bool) []byte {
+func advertisement(from, to net.HardwareAddr, target netip.Addr, router bool) []byte {
 	if !target.Is6() || target.Is4() {
 		return nil
 	}
@@ -107,7 +107,7 @@ func advertisement(from, to net.HardwareAddr, dst, target netip.Addr, router boo
 	}
 	body := append([]byte{neighbourAnswers, 0, 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
 	body = append(append(body, 2, 1), from...)
-	return icmp6(from, to, target, dst, body)
+	return icmp6(from, to, target, allNodes, body)
 }
 
 // icmp6 wraps body, whose checksum field is zero, in ICMPv6, IPv6 and Ethernet.

@@ -22,7 +22,7 @@ func boot() error {
 	}
 	os.Setenv("PATH", "/bin:/sbin:/usr/bin:/usr/sbin")
 	os.Setenv("HOME", "/")
-	if err := loadModules("/lib/modules/order"); err != nil {
+	if err := loadModules(); err != nil {
 		return err
 	}
 	if err := unix.Sethostname([]byte("guest")); err != nil {
@@ -60,9 +60,10 @@ func mountAll() error {
 	return nil
 }
 
-// loadModules loads the kernel modules that a file lists, in its order, which the
-// image's builder has sorted by dependency.
-func loadModules(list string) error {
+// loadModules loads the kernel modules that the image's list names, in its order, which
+// the image's builder has sorted by dependency.
+func loadModules() error {
+	const list = "/lib/modules/order"
 	content, err := os.ReadFile(list)
 	if err != nil {
 		return fmt.Errorf("read module list: %w", err)

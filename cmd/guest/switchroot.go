@@ -29,7 +29,7 @@ func switchRoot() error {
 	if err := mountAll(); err != nil {
 		return err
 	}
-	if err := loadModules("/lib/modules/order"); err != nil {
+	if err := loadModules(); err != nil {
 		return err
 	}
 	device, err := rootDevice()

@@ -69,7 +69,7 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 		rows = append(rows, []string{m.Guest + " " + m.From + " → " + m.To, m.Outcome.Word(), seconds(m.MigrationS), milliseconds(m.VMDowntimeMS),
 			milliseconds(m.NetworkDowntimeMS), size(m.WireBytes), count(m.DroppedPackets), moved})
 	}
-	columns(b, rows, 2, c)
+	columns(b, rows, c)
 	if more := len(r.Migrations) - maxSummaryMoves; more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)
 	}
@@ -130,7 +130,7 @@ func summaryFlows(b *strings.Builder, r *Report, c paint) {
 		}
 		rows = append(rows, []string{t.Name, yes(t.Survived), gap, count(t.RecordsLost), count(t.RecordsRepeated), count(t.Corrupt), t.Mbps.String(), t.RTTMS.String()})
 	}
-	columns(b, rows, 2, c)
+	columns(b, rows, c)
 	if more := len(r.Traffic) - maxSummaryFlows; more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)
 	}
@@ -155,7 +155,7 @@ func summaryTotals(b *strings.Builder, r *Report, c paint) {
 }
 
 // columns writes rows under a dim head, indented.
-func columns(b *strings.Builder, rows [][]string, indent int, c paint) {
+func columns(b *strings.Builder, rows [][]string, c paint) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, text := range row {
@@ -163,7 +163,7 @@ func columns(b *strings.Builder, rows [][]string, indent int, c paint) {
 		}
 	}
 	for n, row := range rows {
-		line := strings.Repeat(" ", indent)
+		line := "  "
 		for i, text := range row {
 			if i < len(row)-1 {
 				text += strings.Repeat(" ", widths[i]-len([]rune(text))+2)

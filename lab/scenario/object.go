@@ -241,8 +241,8 @@ func (o *object) duration(key string, standard time.Duration) time.Duration {
 	return measure(o, key, standard, allowedDuration, ParseDuration)
 }
 
-func (o *object) rate(key string, standard int64) int64 {
-	return measure(o, key, standard, allowedRate, ParseRate)
+func (o *object) rate(key string) int64 {
+	return measure(o, key, 0, allowedRate, ParseRate)
 }
 
 func (o *object) size(key string, standard int64) int64 {

@@ -202,7 +202,7 @@ func (f *file) readUplink(n ast.Node, of string, first bool, names *[]string) (U
 
 // linkRate reads the rate of a link; 0 is unlimited.
 func (o *object) linkRate() int64 {
-	rate := o.rate("rate", 0)
+	rate := o.rate("rate")
 	if rate != 0 && (rate < minRate || rate > maxRate) {
 		o.wrong("rate", fmt.Sprintf("rate of %s is %d bit/s", o.what, rate), "from 8kbit to 100gbit")
 	}

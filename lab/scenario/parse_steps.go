@@ -182,7 +182,7 @@ func (f *file) readMigrate(n ast.Node) *Migrate {
 	if m.Downtime < time.Millisecond || m.Downtime > maxDowntime {
 		o.wrong("downtime", "downtime of migrate is "+m.Downtime.String(), "a budget from 1ms to 1m")
 	}
-	m.Bandwidth = o.rate("bandwidth", 0)
+	m.Bandwidth = o.rate("bandwidth")
 	if m.Bandwidth != 0 && m.Bandwidth < minRate {
 		o.wrong("bandwidth", fmt.Sprintf("bandwidth of migrate is %d bit/s", m.Bandwidth), "0, which is no limit, or at least 8kbit")
 	}

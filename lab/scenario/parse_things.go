@@ -208,7 +208,7 @@ func (f *file) readTraffic(n ast.Node) {
 	if o.has("every") && (t.Every < time.Millisecond || t.Every > maxEvery) {
 		o.wrong("every", fmt.Sprintf("every of %s is %s", o.what, t.Every), "1ms to 1h")
 	}
-	if t.Rate = o.rate("rate", 0); t.Rate > 0 && !o.has("every") && (t.Kind == "ticks" || t.Kind == "requests") {
+	if t.Rate = o.rate("rate"); t.Rate > 0 && !o.has("every") && (t.Kind == "ticks" || t.Kind == "requests") {
 		t.Every = 0
 	}
 	most := int64(10000)

@@ -20,10 +20,6 @@ import (
 // probe measures the path between the first uplinks of two hosts.
 type probe struct{ from, to Host }
 
-func (p probe) target(port uint16) string {
-	return netip.AddrPortFrom(p.to.Uplinks[0].V4, port).String()
-}
-
 // datagrams opens a UDP socket at the far host and one connected to it at the near.
 func (p probe) datagrams() (near, far *net.UDPConn, err error) {
 	err = netns.Do(p.to.Namespace, func() (err error) {
@@ -98,7 +94,7 @@ func (p probe) rate(ctx context.Context, warm, d time.Duration) (float64, error)
 	config.SetMultipathTCP(false)
 	var listener net.Listener
 	if err := netns.Do(p.to.Namespace, func() (err error) {
-		listener, err = config.Listen(ctx, "tcp", p.target(0))
+		listener, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(p.to.Uplinks[0].V4, 0).String())
 		return err
 	}); err != nil {
 		return 0, err

@@ -291,9 +291,9 @@ func (r *reader) u64() uint64 {
 	return 0
 }
 
-func (r *reader) name(most int) string {
+func (r *reader) name() string {
 	n := int(r.u8())
-	if n > most {
+	if n > maxName {
 		r.short = true
 		return ""
 	}

@@ -41,9 +41,9 @@ func ParseHello(body []byte) (Hello, error) {
 		return Hello{}, malformed("hello of something else")
 	}
 	h := Hello{Lowest: r.u8(), Highest: r.u8()}
-	h.Migration = r.name(maxName)
+	h.Migration = r.name()
 	copy(h.Key[:], r.take(len(h.Key)))
-	h.Path = r.name(maxName)
+	h.Path = r.name()
 	if err := r.done("hello"); err != nil {
 		return Hello{}, err
 	}
