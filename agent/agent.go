@@ -110,8 +110,8 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 }
 
 // Run serves until ctx ends. Guests, tunnels and kernel state stay as they are when
-// it returns; the next Run finds them. It calls ready when it can be asked.
-func (a *Agent) Run(ctx context.Context, ready func()) error {
+// it returns; the next Run finds them.
+func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a.ctx = ctx
@@ -158,9 +158,6 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	}
 	a.warnOfHost()
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
-	if ready != nil {
-		ready()
-	}
 	<-ctx.Done()
 	a.actors.Wait()
 	for _, g := range a.guests.all() {

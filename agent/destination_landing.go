@@ -177,7 +177,7 @@ func (m *incoming) follow(ctx context.Context) error {
 		}
 		var users *guest.Users
 		err = m.rec.Timed("retire old address", func() (err error) {
-			users, err = m.retire(ctx, m.work.joins, try >= followTries)
+			users, err = m.retire(ctx, try >= followTries)
 			return err
 		})
 		if errors.Is(err, guest.ErrBound) {
@@ -303,7 +303,7 @@ func (m *incoming) noteLast(joins guest.Joins) {
 
 // retire takes the old addresses from the guest, but those that something still
 // needs: they move to the active NIC, which nobody notices. stay keeps them in any case.
-func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*guest.Users, error) {
+func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) {
 	g := m.work.guest
 	old := bare(m.plan.Held)
 	var users guest.Users
@@ -318,6 +318,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 		m.work.keepsOld = true
 		return &users, nil
 	}
+	joins := m.work.joins
 	stays := stay || len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
 	keep := g.inUse(users) || stays
 	m.work.keepsOld = keep
@@ -347,7 +348,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 	if err := m.leadTo(spare); err != nil {
 		return nil, err
 	}
-	m.emptyTap(ctx, m.plan.Active)
+	m.emptyTap(ctx)
 	retire.Stay = false
 	return &users, m.asked(ctx, once)
 }

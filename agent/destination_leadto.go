@@ -56,11 +56,11 @@ func (a *Agent) tellSwitch(plan migration.Plan) {
 	}
 }
 
-// emptyTap waits until the guest has taken what was on its way to NIC number nic, which is
+// emptyTap waits until the guest has taken what was on its way to its old NIC, which is
 // about to go down. Nothing new comes there. What a busy guest leaves in the tap goes to its
 // other NIC.
-func (m *incoming) emptyTap(ctx context.Context, nic int) {
-	g := m.work.guest
+func (m *incoming) emptyTap(ctx context.Context) {
+	g, nic := m.work.guest, m.plan.Active
 	if nic >= len(g.Taps) || g.Taps[nic] == nil || len(m.plan.Held) == 0 {
 		return
 	}

@@ -41,5 +41,5 @@ func Main(ctx context.Context, path string) error {
 		return err
 	}
 	priority.RunBesideCopying()
-	return a.Run(ctx, nil)
+	return a.Run(ctx)
 }

@@ -57,7 +57,7 @@ func (l *Link) dialling() *dialling {
 	d := &dialling{done: make(chan struct{})}
 	go func() {
 		defer close(d.done)
-		d.conn, _, d.err = l.dialAny(l.life, "http/1.1")
+		d.conn, d.err = l.dialAny(l.life)
 	}()
 	return d
 }

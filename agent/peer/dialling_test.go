@@ -69,13 +69,13 @@ func TestHandshakeHasItsOwnLimit(t *testing.T) {
 	path := Path{Name: "far", Local: loopback, Remote: at}
 	link := NewLink(ids["paris"], "rome", port, []Path{path})
 	t.Cleanup(link.Close)
-	conn, _, err := link.dialAny(within(t, 20*time.Second), "http/1.1")
+	conn, err := link.dialAny(within(t, 20*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
 	shortened(t, &shakeLimit, 200*time.Millisecond)
-	if _, _, err := link.dialAny(within(t, 20*time.Second), "http/1.1"); err == nil {
+	if _, err := link.dialAny(within(t, 20*time.Second)); err == nil {
 		t.Error("a handshake took longer than its limit")
 	}
 }

@@ -215,17 +215,16 @@ type pathless string
 
 func (host pathless) Error() string { return fmt.Sprintf("no path to %s is configured", string(host)) }
 
-// dialAny starts on the best path and adds the next each dialStagger; the first
+// dialAny dials for calls. It starts on the best path and adds the next each dialStagger; the first
 // that completes its handshake wins.
-func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, error) {
+func (l *Link) dialAny(ctx context.Context) (net.Conn, error) {
 	if len(l.paths) == 0 {
-		return nil, Path{}, pathless(l.host)
+		return nil, pathless(l.host)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
 		conn net.Conn
-		path Path
 		err  error
 	}
 	results := make(chan result, len(l.paths))
@@ -237,8 +236,8 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 				results <- result{err: ctx.Err()}
 				return
 			}
-			conn, err := l.dial(ctx, p, protocol, controlSilence, 0)
-			results <- result{conn, p, err}
+			conn, err := l.dial(ctx, p, "http/1.1", controlSilence, 0)
+			results <- result{conn, err}
 		}()
 	}
 	var first error
@@ -253,13 +252,13 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 					}
 				}
 			}()
-			return r.conn, r.path, nil
+			return r.conn, nil
 		}
 		if first == nil || errors.Is(first, context.Canceled) {
 			first = r.err
 		}
 	}
-	return nil, Path{}, first
+	return nil, first
 }
 
 // dial opens a TLS connection bound to one path's own uplink.

@@ -16,7 +16,7 @@ func TestCallsAskAgainSoon(t *testing.T) {
 	serve(t, ids["rome"], port, echo(), nil)
 	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "lo-lo", Local: loopback, Remote: loopback}})
 	t.Cleanup(link.Close)
-	conn, _, err := link.dialAny(within(t, 20*time.Second), "http/1.1")
+	conn, err := link.dialAny(within(t, 20*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,9 +214,9 @@ func (r *Record) Snapshot() Report {
 // End is the last word; watchers see no more after it.
 func (r *Record) End(outcome migration.Outcome, problem *migration.Problem, now time.Time) {
 	r.Enter("", now)
-	text := ""
-	if problem != nil {
-		text = problem.Text
+	text := string(outcome)
+	if problem != nil && problem.Text != "" {
+		text += ": " + problem.Text
 	}
 	r.Edit(func(rep *Report) {
 		rep.Outcome, rep.Problem, rep.Ended = outcome, problem, now.UnixNano()
@@ -224,7 +224,7 @@ func (r *Record) End(outcome migration.Outcome, problem *migration.Problem, now 
 	if r.Done != nil {
 		r.Done(r.Snapshot())
 	}
-	r.Add(Event{Kind: "outcome", Text: string(outcome) + suffix(": ", text)})
+	r.Add(Event{Kind: "outcome", Text: text})
 	r.mu.Lock()
 	r.ended, r.order = true, ends.Add(1)
 	r.changed()
@@ -239,13 +239,6 @@ func (r *Record) place() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.order
-}
-
-func suffix(sep, s string) string {
-	if s == "" {
-		return ""
-	}
-	return sep + s
 }
 
 // Watch returns the events after number n as soon as there is one, or none when ctx ends.
