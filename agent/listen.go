@@ -29,8 +29,7 @@ func (a *Agent) answerProbes(ctx context.Context) (err error) {
 
 // answerPeers has other agents' calls and streams answered until ctx ends.
 func (a *Agent) answerPeers(ctx context.Context) error {
-	_, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log)
-	return unheard(err, samePort, ownAddress)
+	return unheard(peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log), samePort, ownAddress)
 }
 
 // The keys of the configuration that say where other hosts are answered.

@@ -56,7 +56,7 @@ func linkedFor(t *testing.T, from, to string, handler http.Handler, stream func(
 	}
 	at := netip.MustParseAddrPort(ln.Addr().String())
 	ln.Close()
-	if _, err := peer.Serve(t.Context(), identity(to), []netip.AddrPort{at}, handler, stream, slog.New(slog.DiscardHandler)); err != nil {
+	if err := peer.Serve(t.Context(), identity(to), []netip.AddrPort{at}, handler, stream, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	link := peer.NewLink(identity(from), to, at.Port(), []peer.Path{{Name: "lo", Local: loopback, Remote: loopback}})

@@ -56,7 +56,7 @@ func serve(t *testing.T, id *Identity, port uint16, handler http.Handler, stream
 	if streams == nil {
 		streams = func(s *Stream) { t.Errorf("a stream from %s", s.Caller) }
 	}
-	_, err := Serve(t.Context(), id, []netip.AddrPort{netip.AddrPortFrom(loopback, port)}, handler, streams, slog.New(slog.DiscardHandler))
+	err := Serve(t.Context(), id, []netip.AddrPort{netip.AddrPortFrom(loopback, port)}, handler, streams, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

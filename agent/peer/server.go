@@ -21,16 +21,11 @@ import (
 // requestLimit bounds what is read of a request, bytes.
 const requestLimit = 8 << 20
 
-// Server answers other agents on every uplink.
-type Server struct {
-	http *http.Server
-}
-
-// Serve listens on each address until ctx ends. handler gets the calls, streams
+// Serve answers other agents on every uplink: it listens on each address until ctx ends. handler gets the calls, streams
 // the byte streams; both know the caller's host name, which a certificate proves.
 // It returns once all listeners stand, or with the first error and none left.
-func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler http.Handler, streams func(*Stream), log *slog.Logger) (*Server, error) {
-	s := &Server{http: &http.Server{
+func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler http.Handler, streams func(*Stream), log *slog.Logger) error {
+	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -45,7 +40,7 @@ func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler ht
 				streams(stream)
 			},
 		},
-	}}
+	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
 	lc.Control = socketOptions(streamSilence, 0)
@@ -56,23 +51,23 @@ func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler ht
 			for _, l := range listeners {
 				l.Close()
 			}
-			return nil, fmt.Errorf("listen for agents on %s: %w", a, err)
+			return fmt.Errorf("listen for agents on %s: %w", a, err)
 		}
 		listeners = append(listeners, widen(ln))
 	}
 	for _, ln := range listeners {
-		go s.answer(ln, id, log)
+		go answer(server, ln, id, log)
 	}
-	context.AfterFunc(ctx, func() { s.http.Close() })
-	return s, nil
+	context.AfterFunc(ctx, func() { server.Close() })
+	return nil
 }
 
 // answer serves at ln until that is closed.
-func (s *Server) answer(ln net.Listener, id *Identity, log *slog.Logger) {
+func answer(server *http.Server, ln net.Listener, id *Identity, log *slog.Logger) {
 	heard := lasting.Listener(ln, func(err error) {
 		log.Error("no other host is heard at this address; it is tried on", "address", ln.Addr(), "error", err, "cure", lasting.Cure)
 	})
-	if err := s.http.Serve(tls.NewListener(heard, id.server())); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(tls.NewListener(heard, id.server())); !errors.Is(err, http.ErrServerClosed) {
 		log.Error("peer listener ended", "error", err)
 	}
 }

@@ -116,7 +116,7 @@ func TestStreamsHaveRoom(t *testing.T) {
 	streams := make(chan *Stream)
 	var err error
 	netns.Do(f.name, func() error {
-		_, err = Serve(t.Context(), ids["rome"], []netip.AddrPort{netip.AddrPortFrom(f.path.Remote, 7440)}, http.NotFoundHandler(), func(s *Stream) {
+		err = Serve(t.Context(), ids["rome"], []netip.AddrPort{netip.AddrPortFrom(f.path.Remote, 7440)}, http.NotFoundHandler(), func(s *Stream) {
 			streams <- s
 			<-t.Context().Done()
 		}, slog.New(slog.DiscardHandler))
