@@ -95,8 +95,5 @@ func (c *Client) Stop(name string) (Result, error) {
 // the process has ended. Samples that nobody reads for long are dropped.
 func (c *Client) Samples() <-chan Sample { return c.samples }
 
-// Done is closed when the process has ended.
-func (c *Client) Done() <-chan struct{} { return c.p.done }
-
 // Close ends the process and every flow in it, at most 2 s later.
 func (c *Client) Close() error { return c.p.close() }

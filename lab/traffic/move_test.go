@@ -140,7 +140,7 @@ func TestNothingOutlivesTheClient(t *testing.T) {
 			_ = c.p.cmd.Process.Kill()
 		}
 		select {
-		case <-c.Done():
+		case <-c.p.done:
 		case <-time.After(5 * time.Second):
 			t.Fatalf("%s: the client's process lives", how)
 		}

@@ -24,18 +24,10 @@ type Prober struct {
 	until   int64   // everything before is known, unix ns
 	replies []Reply // in the order of their arrival
 	spells  []spell // in which anything was asked
-	counts  map[netip.Addr]Probes
 }
 
 // tellLimit is how long a prober's process may say nothing, which it does every tellEvery.
 const tellLimit = 5 * time.Second
-
-// Probes counts what was asked of one address. The answers to the last ones
-// may still be on their way.
-type Probes struct {
-	Sent     int64 `json:"sent"`
-	Answered int64 `json:"answered"`
-}
 
 // StartProber starts a prober's process in the namespace; each target is asked
 // every interval (0 is 10 ms), beginning with SetTargets. It ends like a Client.
@@ -43,7 +35,7 @@ func StartProber(ctx context.Context, namespace string, every time.Duration) (*P
 	if every <= 0 {
 		every = defaultEvery
 	}
-	r := &Prober{every: every, counts: map[netip.Addr]Probes{}}
+	r := &Prober{every: every}
 	r.news = sync.NewCond(&r.mu)
 	p, err := startProcess(ctx, namespace, proberChild, func(m message) {
 		if m.Probed != nil {
@@ -119,16 +111,6 @@ func (r *Prober) note(s *probed) {
 	defer r.mu.Unlock()
 	r.until = s.Until
 	r.replies = append(r.replies, s.Replies...)
-	for a, n := range s.Sent {
-		c := r.counts[a]
-		c.Sent += n
-		r.counts[a] = c
-	}
-	for _, x := range s.Replies {
-		c := r.counts[x.Target]
-		c.Answered++
-		r.counts[x.Target] = c
-	}
 	r.news.Broadcast()
 }
 
@@ -179,19 +161,6 @@ func (r *Prober) Silence(addrs []netip.Addr, from, to, end int64) (time.Duration
 	return silence(of, r.spells, from, to, min(r.until, end))
 }
 
-// Replies returns the replies that arrived in [from, to), unix ns, in order.
-func (r *Prober) Replies(from, to int64) []Reply {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var out []Reply
-	for _, x := range r.replies {
-		if x.Time >= from && x.Time < to {
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
 // ProbePoint is one step of a prober's picture.
 type ProbePoint struct {
 	Time int64 `json:"time"` // the step's begin, unix ns
@@ -228,17 +197,6 @@ func (r *Prober) Series(from, to, end int64, step time.Duration) []ProbePoint {
 		}
 		p.Wait, p.Known = downtime(waits, t, next)
 		out = append(out, p)
-	}
-	return out
-}
-
-// Probes counts probes and answers of each address asked so far.
-func (r *Prober) Probes() map[netip.Addr]Probes {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out := make(map[netip.Addr]Probes, len(r.counts))
-	for a, c := range r.counts {
-		out[a] = c
 	}
 	return out
 }

@@ -50,10 +50,6 @@ func TestProberSeesDroppedPackets(t *testing.T) {
 	if d, ok := p.Downtime(one, end, now()); !ok || d < least || d > time.Duration(end-one)-100*time.Millisecond {
 		t.Errorf("downtime %v, %v, want from %v", d, ok, least)
 	}
-	n := p.Probes()
-	if n[next].Sent-n[next].Answered < 5 || n[old].Sent-n[old].Answered < n[next].Sent-n[next].Answered+10 {
-		t.Errorf("probes %+v", n)
-	}
 	series := p.Series(begin, end, now(), 50*time.Millisecond)
 	if len(series) < 15 {
 		t.Errorf("series of %d points", len(series))
@@ -167,7 +163,7 @@ func TestProberRests(t *testing.T) {
 			}
 		}
 		p.WaitFor(t.Context(), at+600e6)
-		after, later := len(p.Replies(at, at+300e6)), len(p.Replies(at+400e6, at+600e6))
+		after, later := len(repliesIn(p, at, at+300e6)), len(repliesIn(p, at+400e6, at+600e6))
 		if after == 0 || (later > 0) != again {
 			t.Errorf("set again %v: %d replies after, %d later", again, after, later)
 		}
@@ -230,4 +226,17 @@ func TestStuckClient(t *testing.T) {
 	if _, err := c.p.ask(ctx, order{Op: "stop", Name: "x"}); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("%v", err)
 	}
+}
+
+// repliesIn are the replies that arrived in [from, to), unix ns, in order.
+func repliesIn(r *Prober, from, to int64) []Reply {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Reply
+	for _, x := range r.replies {
+		if x.Time >= from && x.Time < to {
+			out = append(out, x)
+		}
+	}
+	return out
 }

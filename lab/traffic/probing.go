@@ -27,9 +27,8 @@ type Reply struct {
 
 // probed is what happened since the last message.
 type probed struct {
-	Until   int64                `json:"until"` // unix ns
-	Sent    map[netip.Addr]int64 `json:"sent"`  // probes by target
-	Replies []Reply              `json:"replies,omitempty"`
+	Until   int64   `json:"until"` // unix ns
+	Replies []Reply `json:"replies,omitempty"`
 }
 
 // probing is the state of the child.
@@ -50,7 +49,6 @@ const remembered = 1 << 16
 // serveProber asks until in ends.
 func serveProber(in io.Reader, out io.Writer) int {
 	p := &probing{out: outbox{enc: json.NewEncoder(out)}, socks: map[bool]*net.UDPConn{}, asked: map[uint64]netip.Addr{}}
-	p.seen.Sent = map[netip.Addr]int64{}
 	orders := json.NewDecoder(in)
 	done := make(chan struct{})
 	defer close(done)
@@ -132,7 +130,6 @@ func (p *probing) probe(t netip.Addr) {
 	p.number++
 	p.asked[number] = t
 	delete(p.asked, number-remembered)
-	p.seen.Sent[t]++
 	p.mu.Unlock()
 	headers := 20 + 8 + record.HeaderSize
 	if t.Is6() {
@@ -181,7 +178,7 @@ func (p *probing) tellAll(done <-chan struct{}) {
 		p.mu.Lock()
 		told := p.seen
 		told.Until = now()
-		p.seen = probed{Sent: map[netip.Addr]int64{}}
+		p.seen = probed{}
 		p.mu.Unlock()
 		p.out.send(message{Probed: &told})
 	}
