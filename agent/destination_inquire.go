@@ -58,7 +58,7 @@ func (m *incoming) watchSource(ctx context.Context) {
 		}
 		ask, cancel := limits.Inquire.On(ctx)
 		var answer CourseAnswer
-		err := limits.Says(ask, link.Call(ask, http.MethodGet, m.urlOf("course"), nil, &answer))
+		err := limits.Says(ask, link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "course"), nil, &answer))
 		cancel()
 		in := migration.Input{Kind: migration.Abort, Problem: m.givenUp(answer, err, m.silentFor())}
 		if err == nil && answer.Lost && answer.Epoch <= m.plan.Epoch && m.misses(ctx) {
@@ -129,7 +129,7 @@ func (m *incoming) turnedBackBy(ctx context.Context, link *peer.Link) *migration
 	}()
 	for {
 		var answer CourseAnswer
-		if err := link.Call(ctx, http.MethodGet, m.urlOf("course"), nil, &answer); err != nil {
+		if err := link.Call(ctx, http.MethodGet, urlOf(m.plan.ID, "course"), nil, &answer); err != nil {
 			return nil
 		}
 		why := answer.Problem
@@ -146,8 +146,6 @@ func (m *incoming) turnedBackBy(ctx context.Context, link *peer.Link) *migration
 
 // ownWill are the codes of what a source turns back for whatever its destination does.
 var ownWill = []migration.Code{migration.CodeAsked, migration.CodeBudget, migration.CodeTimeout, migration.CodeHook, migration.CodeGuestGone, migration.CodeAgent}
-
-func (m *incoming) urlOf(what string) string { return "/v1/migrations/" + m.plan.ID + "/" + what }
 
 // course is how it stands, of one moment.
 func (m *outgoing) course() CourseAnswer {

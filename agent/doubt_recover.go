@@ -105,7 +105,7 @@ func (m *outgoing) doubt(ctx context.Context) api.Doubt {
 	ask, cancel := limits.Inquire.On(ctx)
 	defer cancel()
 	var answer LandingAnswer
-	err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
+	err := m.link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
 	switch {
 	case err != nil:
 		d.There = err.Error()

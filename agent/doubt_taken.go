@@ -47,7 +47,7 @@ func (a *Agent) tellTaken(t Taken) {
 	for {
 		ask, cancel := limits.TellTaken.On(a.ctx)
 		var answer ReleaseAnswer
-		err := link.Call(ask, http.MethodPost, "/v1/migrations/"+t.Migration+"/abort", t.Undo, &answer)
+		err := link.Call(ask, http.MethodPost, urlOf(t.Migration, "abort"), t.Undo, &answer)
 		cancel()
 		if err == nil && answer.State == "declined" {
 			a.log.Info("the other host knows that the guest was taken back", "migration", t.Migration, "host", t.Host)

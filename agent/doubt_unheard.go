@@ -51,7 +51,7 @@ func (a *Agent) heard(ctx context.Context, g *Guest) error {
 	var answer CourseAnswer
 	if err == nil {
 		ask, cancel := limits.Heard.On(ctx)
-		err = limits.Says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+h.Unheard.Migration+"/course", nil, &answer))
+		err = limits.Says(ask, link.Call(ask, http.MethodGet, urlOf(h.Unheard.Migration, "course"), nil, &answer))
 		cancel()
 	}
 	if err := mayTakeBack(*h.Unheard, answer, err, h.Epoch); err != nil {

@@ -19,6 +19,9 @@ import (
 	"godwit/vm"
 )
 
+// urlOf is where another host is asked about a migration.
+func urlOf(id, what string) string { return "/v1/migrations/" + id + "/" + what }
+
 // Offer is what the source tells in check.
 type Offer struct {
 	Plan        migration.Plan     `json:"plan"`

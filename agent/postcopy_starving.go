@@ -29,7 +29,7 @@ func (m *outgoing) couldRun(ctx context.Context) bool {
 	for {
 		ask, cancel := limits.Inquire.On(ctx)
 		var answer LandingAnswer
-		err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
+		err := m.link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -71,7 +71,7 @@ func (m *outgoing) resendPages(ctx context.Context, followed <-chan struct{}) bo
 	}
 	ask, cancel := limits.Inquire.On(ctx)
 	var answer LandingAnswer
-	err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
+	err := m.link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
 	cancel()
 	began := answer.Landing == migration.Waiting || answer.Landing == migration.Starting
 	if err != nil || !began || answer.Status != "" || answer.Vanished != "" {

@@ -133,10 +133,8 @@ func (m *outgoing) detourID() string { return m.plan.ID }
 
 // call asks the destination's side of this migration.
 func (m *outgoing) call(ctx context.Context, what string, request, answer any) error {
-	return m.link.Call(ctx, http.MethodPost, m.urlOf(what), request, answer)
+	return m.link.Call(ctx, http.MethodPost, urlOf(m.plan.ID, what), request, answer)
 }
-
-func (m *outgoing) urlOf(what string) string { return "/v1/migrations/" + m.plan.ID + "/" + what }
 
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {

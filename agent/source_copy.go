@@ -348,7 +348,7 @@ func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
 	ask, cancel := limits.Inquire.On(ctx)
 	defer cancel()
 	var answer LandingAnswer
-	if m.link == nil || m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer) != nil {
+	if m.link == nil || m.link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer) != nil {
 		return nil
 	}
 	if record.SaneProblem(answer.Problem); answer.Problem != nil && answer.Problem.Code == migration.CodeGuestGone { // that is ours to say
