@@ -91,7 +91,7 @@ func TestNotSeenIsNotTakenDown(t *testing.T) {
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
 			return err
 		}
-		down, gone := Down(over, dir, "gwt-unseen"), vanish(soon, os.Getpid(), "gwt-unseen")
+		down, gone := Down(over, dir, "gwt-unseen"), vanish(soon, os.Getpid())
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 			return err
 		}
