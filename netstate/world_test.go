@@ -113,7 +113,7 @@ func (w *world) tunnelBetween(name string, mtu int, a, b string) {
 		w.t.Cleanup(func() { os.RemoveAll(dir) })
 		w.Do(h, func() (err error) {
 			tuns[i], err = tunnel.Up(w.t.Context(), tunnel.Config{Name: name, Kind: w.kind, MTU: mtu, Local: at[i], Remote: at[1-i],
-				PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey(), Dir: dir, Lease: time.Now().Add(2 * time.Minute)})
+				PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey(), Dir: dir, Lease: time.Now().Add(20 * time.Minute)})
 			return err
 		})
 		w.t.Cleanup(func() { netns.Do(w.Name(h), func() error { return tunnel.Down(context.Background(), dir, name) }) })
