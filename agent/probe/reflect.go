@@ -145,12 +145,29 @@ const (
 	probeEvery = 200 * time.Millisecond // or at once when the one before is answered
 	probeLimit = probeTries * probeEvery
 	probeGood  = 2 // answers are enough
+	smallTries = 5 // of Least, where nothing is answered: they tell whether the size is why
 )
 
 // RoundTrip sends datagrams of size bytes (IP packet) from local to the reflector
 // at remote, and returns the shortest round trip. No answer within 2.8 s is a *migration.Problem of
 // code path.
 func RoundTrip(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, size int) (time.Duration, error) {
+	best, err := roundTrip(ctx, local, remote, token, size, probeTries)
+	if err != nil || best > 0 {
+		return best, err
+	}
+	why := fmt.Sprintf("no packet is answered within %v: an uplink is down, or a firewall takes no UDP to port %d; mend it, let that pass, or use a faster path",
+		probeLimit, remote.Port())
+	if size > Least {
+		if small, err := roundTrip(ctx, local, remote, token, Least, smallTries); err == nil && small > 0 {
+			why = fmt.Sprintf("a packet of %d bytes neither fits nor passes in fragments, and one of %d bytes is answered; raise the MTU, or let fragments pass", size, Least)
+		}
+	}
+	return 0, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("path %s → %s: %s", local, remote.Addr(), why)}
+}
+
+// roundTrip sends so many datagrams at most; 0: none was answered.
+func roundTrip(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, size, tries int) (time.Duration, error) {
 	conn, err := udpAt(ctx, netip.AddrPortFrom(local, 0))
 	if err != nil {
 		return 0, fmt.Errorf("probe path from %s: %w", local, err)
@@ -158,7 +175,7 @@ func RoundTrip(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	p := prober{conn: conn, payload: make([]byte, max(size-28, TokenLength+1)), end: time.Now().Add(probeLimit)}
+	p := prober{conn: conn, payload: make([]byte, max(size-28, TokenLength+1)), tries: tries, end: time.Now().Add(time.Duration(tries) * probeEvery)}
 	p.answer = make([]byte, len(p.payload)+1)
 	copy(p.payload, token)
 	best, answers := time.Duration(0), 0
@@ -178,12 +195,7 @@ func RoundTrip(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 			best = rtt
 		}
 	}
-	if answers > 0 {
-		return best, nil
-	}
-	return 0, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-		"path %s → %s: a packet of %d bytes neither fits nor passes in fragments, or a firewall takes no UDP to port %d, or that is not answered within %v; raise the MTU, let UDP and fragments pass, or use a faster path",
-		local, remote.Addr(), size, remote.Port(), probeLimit)}
+	return best, nil
 }
 
 // prober is one end of a path that is probed.
@@ -192,6 +204,7 @@ type prober struct {
 	payload []byte // the token, the number of the try, and zeros
 	answer  []byte // has room for one
 	sent    []time.Time
+	tries   int
 	end     time.Time
 }
 
@@ -199,7 +212,7 @@ type prober struct {
 // trip, or 0.
 func (p *prober) try(remote netip.AddrPort) (time.Duration, error) {
 	until := p.end
-	if number := len(p.sent); number < probeTries {
+	if number := len(p.sent); number < p.tries {
 		p.payload[TokenLength] = byte(number)
 		p.sent = append(p.sent, time.Now())
 		if _, err := p.conn.WriteToUDPAddrPort(p.payload, remote); err != nil {

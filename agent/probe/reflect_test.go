@@ -63,7 +63,20 @@ func TestProbePathIsPatient(t *testing.T) {
 	}
 }
 
-// TestNoUDP: where nothing is answered, that may be a firewall that knows of the agents' TCP alone, and the line says so.
+// TestSizeIsWhy: where small packets are answered, and large ones are not, it is no firewall and no cut uplink.
+func TestSizeIsWhy(t *testing.T) {
+	remote := answering(t, func(conn *net.UDPConn, from netip.AddrPort, probe []byte) {
+		if len(probe) < 1000 {
+			conn.WriteToUDPAddrPort(probe, from) //nolint:errcheck // the probe fails without it
+		}
+	})
+	_, err := RoundTrip(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), 1580)
+	if err == nil || !strings.Contains(err.Error(), "1580 bytes neither fits nor passes in fragments") || strings.Contains(err.Error(), "firewall") {
+		t.Error(err)
+	}
+}
+
+// TestNoUDP: where nothing is answered, that may be a firewall that knows of the agents' TCP alone, or a cut uplink, and the line says so.
 func TestNoUDP(t *testing.T) {
 	remote := answering(t, func(*net.UDPConn, netip.AddrPort, []byte) {})
 	_, err := RoundTrip(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), 1580)
