@@ -153,7 +153,7 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
 	return policy.Look{
-		Round: round, Remaining: laneLeft(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
+		Round: round, Pass: p.Rounds, Remaining: laneLeft(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
 		DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2,
 	}
 }

@@ -44,6 +44,7 @@ func Calm(dirty, carried int64) bool {
 type Look struct {
 	At        time.Duration // since the copy began
 	Round     int64
+	Pass      int64 // over the memory, as the hypervisor counts them; 0: as Round
 	Remaining int64 // bytes unsent or dirty at the last count, as they are sent
 	Left      int64 // the same, as the guest has them; 0: as Remaining
 	DirtyRate int64 // bytes per second
@@ -125,12 +126,15 @@ type Copying struct {
 	RTT    time.Duration
 	Limit  time.Duration // of a copy that comes no nearer to its end; 0: no limit
 
-	round  int64         // last round seen
-	last   time.Duration // downtime foreseen at the beginning of the last round; 0: none was yet
-	best   time.Duration // the shortest of them
-	work   time.Duration // Look.Work of that
-	stale  int           // rounds in turn that did not better it
-	least  int64         // Left, at its least in the first round
+	round int64         // last round seen
+	last  time.Duration // downtime foreseen at the beginning of the last round; 0: none was yet
+	best  time.Duration // the shortest of them
+	work  time.Duration // Look.Work of that
+	stale int           // rounds in turn that did not better it
+
+	pass   int64         // last pass seen
+	begun  time.Duration // downtime foreseen as the shortest pass but the first began; 0: none has
+	least  int64         // Left, at its least in this pass; 0 where that is no shorter one
 	gained time.Duration // when it last came nearer to its end
 }
 
@@ -150,23 +154,44 @@ const hardlyShorter = 25 * time.Millisecond
 // staleRounds without gain end the wait once the budget is met.
 const staleRounds = 2
 
-// gainLimit is for how long a copy may come no nearer to its end, beside the shortest pause foreseen.
+// gainLimit is for how long a copy may come no nearer to its end, beside what the shortest pass was foreseen to take.
 const gainLimit = 30 * time.Second
 
 // late says whether the copy is given up once it does not fit. It goes on where paths carry less than they were said
 // to, and what is left gets less all the same.
 func (c *Copying) late(at time.Duration) bool {
-	return c.Limit > 0 && at > c.Limit && at-c.gained > gainLimit+c.best
+	return c.Limit > 0 && at > c.Limit && at-c.gained > gainLimit+c.begun
+}
+
+// begin looks whether a pass begins, and whether it is shorter than each before it: then the copy comes nearer to its end as it begins, and
+// as ever less of it is left. In one that is not, that says nothing: the guest has written as much again by its end.
+func (c *Copying) begin(pass, left int64, l Look) {
+	if pass == c.pass {
+		return
+	}
+	c.pass, c.least = pass, 0
+	d := l.Downtime(c.RTT)
+	if pass > 1 && c.begun != 0 && d >= c.begun*9/10 {
+		return
+	}
+	c.least, c.gained = left, l.At
+	if pass > 1 {
+		c.begun = d
+	}
 }
 
 // See takes a look and decides. What remains is exact when a round has just
 // begun, so decisions fall there: within the budget, and when another round would
 // not make it much shorter.
 func (c *Copying) See(l Look) Verdict {
-	if left := cmp.Or(l.Left, l.Remaining); l.Round <= 1 && (c.gained == 0 || left < c.least) {
+	left, pass := cmp.Or(l.Left, l.Remaining), max(1, cmp.Or(l.Pass, l.Round))
+	if pass == c.pass && left < c.least {
 		c.least, c.gained = left, l.At
 	}
 	late := c.late(l.At)
+	if pass == 1 || l.Goodput > 0 || l.Remaining <= l.tail() { // else no downtime can be foreseen
+		c.begin(pass, left, l)
+	}
 	if l.Round <= 1 || l.Round == c.round {
 		if late {
 			return GiveUp
@@ -183,7 +208,7 @@ func (c *Copying) See(l Look) Verdict {
 	d := l.Downtime(c.RTT)
 	c.last = d
 	if c.best == 0 || d < c.best*9/10 {
-		c.stale, c.gained = 0, l.At
+		c.stale = 0
 	} else {
 		c.stale++
 	}

@@ -163,6 +163,43 @@ func TestSee(t *testing.T) {
 	}
 }
 
+// TestPassesOfMinutes: looks at our own data path are rounds of their own, of which there are many in each pass over memory. Over a slow path ever
+// less is left of a pass, for minutes: the copy goes on while passes get shorter, and is given up when they do not.
+func TestPassesOfMinutes(t *testing.T) {
+	const rest = 8 // MB that wait when the next pass begins, at 1 MB/s
+	for _, c := range []struct {
+		name   string
+		passes []int64 // MB left as each begins
+		ends   time.Duration
+	}{
+		{"one long pass", []int64{400}, 0},
+		{"each is half as long", []int64{200, 100, 50, 25, 13}, 0},
+		{"each is as long", []int64{60, 60, 60, 60, 60}, 52*time.Second + 91*time.Second},
+		{"each is as long, after some", []int64{200, 60, 60, 60, 60}, 192*time.Second + 52*time.Second + 91*time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			copying := Copying{Budget: 300 * ms, RTT: 20 * ms, Limit: 10 * time.Second}
+			at, round := time.Duration(0), int64(2)
+			for pass, begins := range c.passes {
+				for left := begins * mega; left > rest*mega; left -= mega / 10 {
+					at += 100 * ms
+					round++
+					got := copying.See(Look{At: at, Round: round, Pass: int64(pass + 2), Remaining: left - tail, Goodput: mega})
+					if got == GiveUp && c.ends != 0 && (at-c.ends).Abs() < 2*time.Second {
+						return
+					}
+					if got != Wait {
+						t.Fatalf("%s in pass %d, of which %d MB are left, after %v", got, pass+2, left/mega, at)
+					}
+				}
+			}
+			if c.ends != 0 {
+				t.Error("it is not given up")
+			}
+		})
+	}
+}
+
 func TestBest(t *testing.T) {
 	copying := Copying{Budget: 300 * ms}
 	if pause, work := copying.Best(); pause != 0 || work != 0 {
