@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/config"
@@ -11,6 +13,7 @@ import (
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
+	"godwit/vm"
 )
 
 // budgeted is a migration of mode and budget over one path of 100 Mbit/s and so long a round trip.
@@ -21,6 +24,31 @@ func budgeted(t *testing.T, mode string, budget, rtt time.Duration) (*outgoing, 
 	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{up}, Peers: []config.Neighbour{n}})
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: mode, Transfer: "lanes", Downtime: budget}
 	return &outgoing{a: a, guest: &Guest{}, link: peer.NewLink(nil, "rome", 1, nil), plan: plan, work: &sourceWork{rtt: rtt}, rec: record.New("paris", plan, time.Now())}, n
+}
+
+// endless is a QEMU whose rounds get no shorter.
+type endless struct {
+	gone
+	looks int64
+}
+
+func (e *endless) Progress(context.Context) (vm.Progress, error) {
+	e.looks++ // each 10 ms
+	return vm.Progress{Status: vm.Active, Rounds: 2 + e.looks/100, Remaining: 50e6, Transferred: e.looks * 100e3}, nil
+}
+
+// TestBandwidthThatWasLifted: a copy whose bandwidth was so low for a while that it could have taken weeks is given up as soon as any other, once it is not.
+func TestBandwidthThatWasLifted(t *testing.T) {
+	m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+	m.plan.Transfer, m.guest.Machine, m.a.config.Patience = "qemu-tcp", &endless{}, time.Minute
+	m.work.facts = vm.Facts{Memory: 256 << 20, Hold: vm.HoldLowBandwidth}
+	synctest.Test(t, func(t *testing.T) {
+		m.bandwidth.Set(8000)
+		time.AfterFunc(time.Second, func() { m.bandwidth.Set(0) })
+		ctx, end := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer end()
+		refused(t, "lifted", m.awaitFit(ctx, m.paths(n)), migration.CodeBudget, "cannot be met")
+	})
 }
 
 // TestBudgetBelowTheWay: a budget that is shorter than the way is refused at once, with what to allow, in

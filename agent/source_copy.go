@@ -211,7 +211,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		gives, gave := m.bandwidth.GaveWay()
 		look.At, look.Pause = time.Since(begun)-(gave-gaveBefore), policy.Pause(p.Throttled, vm.ThrottleRuns)
 		m.work.rounds.See(look.At, p.Rounds)
-		copying.Limit = max(copying.Limit, m.copyLimit(paths)) // the bandwidth may have been lowered
+		copying.Limit = m.copyLimit(paths) // the bandwidth may have been lowered, or lifted
 		if time.Since(told) > progressEvery {
 			told = time.Now()
 			m.tellCopy(p, look)
