@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,10 +190,11 @@ func (m *outgoing) newEpoch(next migration.Source) {
 		return
 	}
 	m.plan.Epoch, m.plan.Next = next.Epoch, nil
-	by := ""
-	if m.nextMode != "" {
-		m.plan.Mode, m.nextMode, by = m.nextMode, "", "with mode "+m.nextMode+" "
+	by, mode := "", cmp.Or(m.nextMode, m.plan.Mode)
+	if mode == "hybrid" && m.plan.Mode != mode {
+		by = "with mode hybrid "
 	}
+	m.plan.Mode = mode
 	m.countWire()
 	m.work.release()
 	m.work = &sourceWork{}

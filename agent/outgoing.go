@@ -41,7 +41,7 @@ type outgoing struct {
 
 	untaken   *Taken           // that it was taken back, which could not be kept for whom it is to be told; nil: it was
 	calledOff *migration.Input // an abort while all is undone, to begin again
-	nextMode  string           // of the next try, where it begins again with another; see turnsHybrid
+	nextMode  string           // of the next try, where it begins again: as it was asked for, or see turnsHybrid; "": as it has
 
 	bandwidth uplinks.Limit
 	itself    string // the transfer, where QEMU sends by itself (direct), for others to read: the plan changes while it is checked
@@ -70,6 +70,7 @@ type sourceJournal struct {
 	Coming bool             `json:"coming,omitempty"` // see Prepared
 	Home   []netip.Addr     `json:"home,omitempty"`   // see Prepared
 	QEMU   string           `json:"qemu,omitempty"`   // see processOf
+	Next   string           `json:"next,omitempty"`   // mode of the next try
 }
 
 // run drives the machine from its first input to its end.
@@ -223,7 +224,7 @@ func (m *outgoing) persist(state migration.Source, sync bool) error {
 	write := func() error {
 		begun, paused := m.rec.Moments()
 		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load(),
-			m.work.prepared.Coming, m.work.prepared.Home, m.process}, sync)
+			m.work.prepared.Coming, m.work.prepared.Home, m.process, m.nextMode}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.Timed("journal: "+journalWords(state), write)

@@ -92,7 +92,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		a: a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, itself: itselfBy(j.Plan), state: j.State, log: log,
 		work: &sourceWork{skew: j.Skew, prepared: Prepared{Coming: j.Coming, Home: j.Home}},
 		rec:  record.New(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
-		process: j.QEMU,
+		process: j.QEMU, nextMode: j.Next,
 	}
 	m.bandwidth.Set(j.Plan.Bandwidth)
 	m.work.needed.Store(j.Needed)

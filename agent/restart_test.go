@@ -105,6 +105,29 @@ func journalled(id, to string, state migration.Source) sourceJournal {
 	return sourceJournal{Side: "source", Plan: plan, State: state, Begun: 1, Doing: state.Reached()}
 }
 
+// factless is one that does not say what it is.
+type factless struct{ *halted }
+
+func (factless) Facts(context.Context) (vm.Facts, error) { return vm.Facts{}, errors.New("no facts") }
+
+// TestModeOfTheNextTry: a migration whose agent was killed begins again with the mode that was asked for, so that auto may be another this time, and
+// turn out to be hybrid as late as before; or with the one that it was to begin again with.
+func TestModeOfTheNextTry(t *testing.T) {
+	for next, want := range map[string]string{"auto": "auto", "hybrid": "hybrid", "": "precopy"} {
+		a := startedAgain(t)
+		g, machine := haltedGuest(a, "web")
+		g.Machine = factless{machine}
+		j := journalled("m-00000001", "berlin", sourceDoing(t, migration.AskStart))
+		j.Plan.Mode, j.Next = "precopy", next
+		journalOf(t, a, "m-00000001", j)
+		a.resumeMigrations(a.ctx, nil)
+		a.actors.Wait()
+		if rep, ok, err := a.records.History("m-00000001"); !ok || err != nil || rep.Epoch != 3 || rep.Mode != want {
+			t.Errorf("%q: epoch %d, mode %q, want %q (%v, %v)", next, rep.Epoch, rep.Mode, want, ok, err)
+		}
+	}
+}
+
 // TestPeerNotConfiguredAnyMore: where the destination is not in the configuration any more, a guest
 // that was never let go runs on, and one that was is asked about on.
 func TestPeerNotConfiguredAnyMore(t *testing.T) {

@@ -96,7 +96,7 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 		Epoch: held.Epoch + 1, Held: a.routed(a.namesSubnetAgent(held.Addresses)), Active: held.Active,
 	}
 	m := &outgoing{
-		a: a, guest: g, link: link, plan: plan, itself: itselfBy(plan), work: &sourceWork{},
+		a: a, guest: g, link: link, plan: plan, nextMode: req.Mode, itself: itselfBy(plan), work: &sourceWork{},
 		rec: record.New(a.config.Host, plan, a.clock()), inbox: make(chan migration.Input, 1),
 	}
 	m.bandwidth.Set(plan.Bandwidth)
