@@ -248,6 +248,7 @@ func (m *outgoing) noteDataPath() {
 // noteOpaque says once that QEMU's stream is passed on as it is: it explains a slow migration.
 func (m *outgoing) noteOpaque(d *record.DataPath) {
 	if d.Opaque != "" {
+		m.work.mayFollow = false // nobody knows its pages
 		m.rec.NoteOnce("QEMU's stream cannot be taken apart from here on, as it has " + d.Opaque + ": it is passed on as it is, neither coded nor on several paths at once, which takes longer")
 	}
 }

@@ -135,7 +135,7 @@ func (m *outgoing) cures() string {
 	switch {
 	case m.plan.Mode == "hybrid" || m.plan.Mode == "postcopy":
 		return "allow a longer --downtime, or lower its load"
-	case cannotFollow(m.work.facts) != "":
+	case cannotFollow(m.work.facts) != "" || m.opaque():
 		return "allow a longer --downtime, lower its load, or let it be throttled (--throttle)"
 	}
 	how := "--mode hybrid"

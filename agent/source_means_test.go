@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/vm"
@@ -163,5 +164,9 @@ func TestTurnsHybrid(t *testing.T) {
 	m.work.mayFollow, m.state = true, sourceDoing(t, migration.CopyMemory)
 	if in := m.verdict(migration.CopyMemory, &migration.Problem{Code: migration.CodePath}); in.Again {
 		t.Error("a path that carries nothing is no matter of the mode")
+	}
+	m.progress(record.CopyProgress{DataPath: &record.DataPath{Opaque: "dirty-bitmap"}})
+	if in := m.verdict(migration.CopyMemory, &migration.Problem{Code: migration.CodeBudget}); in.Again {
+		t.Error("of a stream that is passed on as it is nothing can follow the guest")
 	}
 }
