@@ -183,6 +183,12 @@ func (m *incoming) handedOver() <-chan struct{} {
 	}
 	handed := make(chan struct{})
 	known := func() bool {
+		m.refilling.Lock() // who asks an inlet cuts off the lanes that feed it
+		defer m.refilling.Unlock()
+		if m.lanes() != nil {
+			close(handed)
+			return true
+		}
 		begun, _, err := inletOf(m.a.ctx, m.dir)
 		if begun {
 			close(handed)

@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/statefile"
 	"godwit/migration"
+	"godwit/transfer/proxy"
 )
 
 // TestInletThatCannotBeAsked: where the host has nothing left to ask an inlet by, it is not known what its guest misses; where there is none,
@@ -97,6 +98,39 @@ func TestMayStarve(t *testing.T) {
 				t.Errorf("what is remembered of it: %v", err)
 			}
 		})
+	}
+}
+
+// TestHandedOverToNewLanes: an inlet that could not be asked, and is fed by new lanes since, is not asked again: that would cut them off.
+func TestHandedOverToNewLanes(t *testing.T) {
+	a, p := awaiting(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	a.ctx = ctx
+	defer a.actors.Wait()
+	defer cancel()
+	m := &incoming{a: a, plan: p.Plan, dir: t.TempDir(), work: &destinationWork{}}
+	ln, err := net.Listen("unix", inletSocket(m.dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	asked := make(chan struct{}, 2)
+	go func() {
+		for conn, err := ln.Accept(); err == nil; conn, err = ln.Accept() {
+			asked <- struct{}{}
+			m.mu.Lock()
+			m.work.lanes = new(proxy.Destination)
+			m.mu.Unlock()
+			conn.Close()
+		}
+	}()
+	select {
+	case <-m.handedOver():
+	case <-time.After(20 * time.Second):
+		t.Fatal("it was handed over, and nobody has said so")
+	}
+	if n := len(asked); n != 1 {
+		t.Errorf("it was asked %d times", n)
 	}
 }
 
