@@ -114,6 +114,25 @@ func TestSourceIsCounted(t *testing.T) {
 	})
 }
 
+// TestNextTryIsCounted: what a migration that begins again carries counts beside what it had, and what has left the uplinks goes on.
+func TestNextTryIsCounted(t *testing.T) {
+	a, client := counting(t)
+	m := leaving(a)
+	m.guest = &Guest{}
+	wire := func(n int64) map[string]int64 { return map[string]int64{"public-public": n} }
+	m.progress(record.CopyProgress{What: record.CopyOfDisk, Wire: wire(100), Sent: 60})
+	m.rec.Edit(func(r *record.Report) {
+		r.WireBytes, r.DataPath = wire(800), &record.DataPath{ReadBytes: 50, SentBytes: 40}
+	})
+	m.newEpoch(migration.Source{Course: migration.Forward, Epoch: 3, Tries: 1})
+	m.progress(record.CopyProgress{What: record.CopyOfDisk, Wire: wire(900), Sent: 10})
+	m.progress(record.CopyProgress{What: record.CopyOfMemory, Wire: wire(1000), DataPath: &record.DataPath{ReadBytes: 30, SentBytes: 20}})
+	metricsAre(t, client, map[string]float64{
+		`godwit_migration_wire_bytes_total{path="public-public",peer="rome"}`: 1000, `godwit_migration_disk_bytes_total`: 70,
+		`godwit_migration_read_bytes_total`: 80, `godwit_migration_sent_bytes_total`: 60,
+	})
+}
+
 // TestOpaqueStreamIsNoted: whoever watches, and whoever reads the report, hears once why QEMU's
 // stream is passed on as it is, and nothing where it is not.
 func TestOpaqueStreamIsNoted(t *testing.T) {

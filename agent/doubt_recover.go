@@ -196,6 +196,7 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	}
 	m.plan.Mode = mode
 	m.countWire()
+	m.rec.Carried.Carried(carriedBy(m.rec.Snapshot()), false)
 	m.work.release()
 	m.work = &sourceWork{}
 	if m.guest.Machine != nil {
@@ -207,6 +208,7 @@ func (m *outgoing) newEpoch(next migration.Source) {
 		*r = record.NewReport(m.plan, r.Requested)
 		r.Old, r.Notes, r.WireBytes = old, notes, wire
 	})
+	m.rec.Carried.Again()
 	m.rec.Note(fmt.Sprintf("all is undone; the migration begins again %s(try %d, epoch %d)", by, next.Tries+1, next.Epoch))
 }
 

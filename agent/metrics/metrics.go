@@ -170,6 +170,16 @@ func (c *Carrier) Had(before Carried) {
 	c.last = before
 }
 
+// Again says that the migration begins again: all but what has left the uplinks counts from nothing.
+func (c *Carrier) Again() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = Carried{Wire: c.last.Wire}
+}
+
 // Carried counts what has come since the last call. After one with ended no other counts.
 func (c *Carrier) Carried(now Carried, ended bool) {
 	if c == nil || c.set == nil {
