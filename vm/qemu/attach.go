@@ -128,26 +128,32 @@ func AttachSocket(ctx context.Context, path string, pid int, guestChannel string
 
 // listensUnseen says whether a process listens on a socket that was made at path, whatever is there now.
 func listensUnseen(path string) (bool, error) {
+	inode, err := listening(path)
+	return inode != "", err
+}
+
+// listening is the number of a socket that was made at path, whatever is there now, and on which a process listens; "" where there is none.
+func listening(path string) (inode string, err error) {
 	table, err := os.ReadFile("/proc/thread-self/net/unix")
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	made := path
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 		made = filepath.Join(dir, filepath.Base(path))
 	}
-	const listening = "00010000" // __SO_ACCEPTCON (linux/net.h), of the flags
+	const listens = "00010000" // __SO_ACCEPTCON (linux/net.h), of the flags
 	for line := range strings.Lines(string(table)) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 8) // Num: RefCount Protocol Flags Type St Inode Path, see unix_seq_show
-		if len(f) < 8 || f[3] != listening {
+		if len(f) < 8 || f[3] != listens {
 			continue
 		}
-		_, at, _ := strings.Cut(strings.TrimLeft(f[6]+" "+f[7], " "), " ") // the inode is padded
+		inode, at, _ := strings.Cut(strings.TrimLeft(f[6]+" "+f[7], " "), " ") // the inode is padded
 		if at == path || at == made {
-			return true, nil
+			return inode, nil
 		}
 	}
-	return false, nil
+	return "", nil
 }
 
 // attach owns conn from then on.
@@ -222,19 +228,17 @@ func KillSilent(dir, socket string) error {
 	if err != nil {
 		return err
 	}
-	is := func() bool {
-		of, err := isOf(pid, dir)
-		return of && err == nil
-	}
+	is := func() (bool, error) { return isOf(pid, dir) }
 	if !ok && socket != "" {
-		is = func() bool { // asked again: its number may be another's by then
+		is = func() (bool, error) { // asked again: its number may be another's by then
 			again, err := listenerAt(socket)
-			return err == nil && again == pid
+			return again == pid, err
 		}
 		if pid, err = listenerAt(socket); err != nil {
-			return nil //nolint:nilerr // nobody listens
+			return fmt.Errorf("look for the QEMU on %s: %w", socket, err)
 		}
-	} else if !ok {
+	}
+	if pid == 0 {
 		return nil
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -242,8 +246,8 @@ func KillSilent(dir, socket string) error {
 		return killed(pid, err)
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only opened
-	if !is() {
-		return nil
+	if still, err := is(); !still || err != nil {
+		return err
 	}
 	return killed(pid, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
 }
@@ -255,21 +259,50 @@ func killed(pid int, err error) error {
 	return fmt.Errorf("kill QEMU %d: %w", pid, err)
 }
 
-// listenerAt is the QEMU that listens on a socket.
+// listenerAt is the QEMU that listens on a socket, 0 where none does.
 func listenerAt(socket string) (pid int, err error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket})
-	if err != nil {
-		return 0, err
+	switch {
+	case errors.Is(err, unix.EAGAIN): // as many wait before it as may: those who asked it in vain, and have gone, too
+		pid, err = holderOf(socket)
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
+		return 0, nil
+	case err == nil:
+		defer conn.Close() //nolint:errcheck // nothing was said
+		pid, err = listenerOf(conn)
 	}
-	defer conn.Close() //nolint:errcheck // nothing was said
-	if pid, err = listenerOf(conn); err != nil {
+	if err != nil || pid == 0 {
 		return 0, err
 	}
 	argv, err := cmdline(pid)
-	if err == nil && !isQEMU(argv) {
-		err = fmt.Errorf("it is %s, not QEMU", filepath.Base(argv[0]))
+	switch {
+	case errors.Is(err, errEnded), errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case !isQEMU(argv):
+		return 0, nil
 	}
-	return pid, err
+	return pid, nil
+}
+
+// holderOf is a process that has the socket which listens at path, 0 where none listens.
+func holderOf(path string) (pid int, err error) {
+	inode, err := listening(path)
+	if err != nil || inode == "" {
+		return 0, err
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return 0, err
+	}
+	for _, fd := range all {
+		if to, err := os.Readlink(fd); err != nil || to != "socket:["+inode+"]" { // one that has ended has none
+			continue
+		}
+		return strconv.Atoi(strings.Split(fd, "/")[2])
+	}
+	return 0, fmt.Errorf("who listens on %s is not seen", path)
 }
 
 // isOf says whether a process is the QEMU of dir, by its command line, and of our user. The error is that this is not known; a process

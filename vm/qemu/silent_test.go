@@ -2,27 +2,31 @@ package qemu
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const listensAt = "GODWIT_TEST_LISTENS"
 
-// TestKillSilent: who listens at a QMP socket is ended if it is a QEMU, and nobody else is.
+// TestKillSilent: who listens at a QMP socket is ended if it is a QEMU, and nobody else is; also where nobody can dial it any more, as those who did
+// in vain are still before it.
 func TestKillSilent(t *testing.T) {
 	if socket := os.Getenv(listensAt); socket != "" {
-		if _, err := net.Listen("unix", socket); err != nil {
-			t.Fatal(err)
-		}
-		os.Stderr.WriteString("listens\n") //nolint:errcheck // who waits for it sees
-		time.Sleep(time.Minute)
+		listenAsQEMU(t, socket)
 		return
 	}
-	for name, ends := range map[string]bool{"qemu-system-none": true, "redis": false} {
+	for _, c := range []struct {
+		name       string
+		full, ends bool
+	}{{"qemu-system-none", false, true}, {"qemu-system-none", true, true}, {"redis", false, false}, {"redis", true, false}} {
+		name, ends := c.name, c.ends
 		dir := t.TempDir()
 		socket := filepath.Join(dir, "q")
 		if err := KillSilent(dir, socket); err != nil {
@@ -43,6 +47,9 @@ func TestKillSilent(t *testing.T) {
 		}
 		if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
 			t.Fatal(err)
+		}
+		if c.full {
+			crowd(t, socket)
 		}
 		if err := KillSilent(dir, socket); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -68,5 +75,33 @@ func TestKillSilent(t *testing.T) {
 			cmd.Process.Kill() //nolint:errcheck // it may have ended
 			<-over
 		}
+	}
+}
+
+func listenAsQEMU(t *testing.T, socket string) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		err = errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: socket}), unix.Listen(fd, 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stderr.WriteString("listens\n") //nolint:errcheck // who waits for it sees
+	time.Sleep(time.Minute)
+}
+
+// crowd dials a socket until nobody can any more. Who has gone again is before it still.
+func crowd(t *testing.T, socket string) {
+	t.Helper()
+	for {
+		conn, err := net.Dial("unix", socket)
+		if errors.Is(err, unix.EAGAIN) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
 	}
 }
