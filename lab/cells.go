@@ -69,7 +69,7 @@ func RunFaults(ctx context.Context, opts FaultOptions) (*FaultReport, error) {
 	}
 	rep := &FaultReport{Seed: opts.Seed, Mode: opts.Mode, Results: []matrix.Result{}}
 	if opts.Out != "" {
-		if err := makeOut(opts.Out); err != nil {
+		if err := MakeOut(opts.Out); err != nil {
 			return nil, fmt.Errorf("%w: output directory: %w", ErrUnusable, err)
 		}
 		if err := rep.read(opts.Out); err != nil {

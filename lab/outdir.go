@@ -16,9 +16,9 @@ const (
 	htmlFile = "report.html"
 )
 
-// makeOut makes an output directory, or takes one that is there. Where everybody may make one, as in /tmp, it has to be ours: whose it is
+// MakeOut makes an output directory, or takes one that is there. Where everybody may make one, as in /tmp, it has to be ours: whose it is
 // leads what we write where he likes.
-func makeOut(dir string) error {
+func MakeOut(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func makeOut(dir string) error {
 // clearOut makes the output directory, finds out that it can be written to, and removes
 // the reports of a run before: one that does not get far must not leave another's.
 func clearOut(dir string) error {
-	if err := makeOut(dir); err != nil {
+	if err := MakeOut(dir); err != nil {
 		return err
 	}
 	for _, name := range []string{jsonFile, htmlFile} {

@@ -52,7 +52,7 @@ func TestOutputIsOurOwn(t *testing.T) {
 		filepath.Join(tmp, "new"): true, filepath.Join(tmp, "theirs"): false, filepath.Join(tmp, "link") + "/": false,
 		theirs: true, // made by who may become root, as by sudo, and by nobody else
 	} {
-		if err := makeOut(dir); (err == nil) != ok {
+		if err := MakeOut(dir); (err == nil) != ok {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}

@@ -129,6 +129,9 @@ type Sample struct {
 
 // Run runs all rows. It returns what it has when ctx ends, with ctx's error.
 func Run(ctx context.Context, rows []Row, opts Options) ([]Result, error) {
+	if err := lab.MakeOut(opts.Out); err != nil {
+		return nil, fmt.Errorf("%w: output directory: %w", lab.ErrUnusable, err)
+	}
 	var results []Result
 	for _, row := range rows {
 		samples := map[string][]Sample{}

@@ -42,6 +42,9 @@ func Run(ctx context.Context, opts Options) ([]Result, error) {
 	if opts.Tell == nil {
 		opts.Tell = func(string) {}
 	}
+	if err := lab.MakeOut(opts.Out); err != nil {
+		return nil, fmt.Errorf("%w: output directory: %w", lab.ErrUnusable, err)
+	}
 	var results []Result
 	for i := range uint64(opts.Runs) { //nolint:gosec // the command line bounds it
 		seed := opts.Seed + i
