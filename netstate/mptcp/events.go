@@ -48,7 +48,7 @@ const (
 )
 
 // Events streams the path manager's events of these kinds (none: all) in the current namespace until ctx
-// ends, and then closes the channel; it wakes for no other. Reading slowly costs no memory beyond the
+// ends, or they cannot be read, and then closes the channel; it wakes for no other. Reading slowly costs no memory beyond the
 // socket's buffer: when that overflows, one Lost event says so. Needs CAP_NET_ADMIN.
 func Events(ctx context.Context, kinds ...EventKind) (<-chan Event, error) {
 	conn, family, err := open()
@@ -67,11 +67,12 @@ func Events(ctx context.Context, kinds ...EventKind) (<-chan Event, error) {
 		return nil, fmt.Errorf("open mptcp events: %w", err)
 	}
 	p := &pump{raw: raw, events: make(chan Event, 256), buffer: make([]byte, messageBuffer)}
+	ctx, ended := context.WithCancel(ctx)
+	context.AfterFunc(ctx, func() { conn.Close() })
 	go func() {
-		<-ctx.Done()
-		conn.Close()
+		defer ended() // also where reading fails: who asks again would have one more socket each time
+		p.run(ctx)
 	}()
-	go p.run(ctx)
 	return p.events, nil
 }
 
