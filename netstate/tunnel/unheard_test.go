@@ -25,10 +25,13 @@ func TestNobodyHeardThatItStands(t *testing.T) {
 	if err = errors.Join(inErr, err); err != nil {
 		t.Fatal(err)
 	}
+	if err := out.Close(); err != nil { // before it begins: it may be ready before this goes on
+		t.Fatal(err)
+	}
 	cmd.Stdout, cmd.Dir = w, "/"
 	n.Do("a", cmd.Start)
 	_, err = in.Write(input)
-	if err = errors.Join(out.Close(), err, w.Close(), in.Close()); err != nil {
+	if err = errors.Join(err, w.Close(), in.Close()); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
