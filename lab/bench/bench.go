@@ -210,7 +210,7 @@ func sampleOf(row Row, rep *report.Report, round int) Sample {
 		s.Outcome = rep.Unmet[0]
 	}
 	if s.GivenUpS = givenUp(rep); s.GivenUpS != nil {
-		s.Outcome = fmt.Sprintf("does not converge: given up after %.0f s, at 3 × memory / link and 30 s", *s.GivenUpS)
+		s.Outcome = fmt.Sprintf("does not converge: given up after %.0f s", *s.GivenUpS)
 	}
 	for _, m := range row.Measures {
 		value, why := m.Of(rep)
