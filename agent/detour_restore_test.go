@@ -153,19 +153,12 @@ func TestTunnelThatEndsWithinAMigration(t *testing.T) {
 			d.Leased = false
 			c.change(d)
 			a.incoming = map[string]*incoming{d.ID: {}}
-			up, err := tunnel.Up(ctx, d.Tunnel)
-			if err != nil {
-				return err
-			}
 			defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
-			if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
-				return err
-			}
-			if err := syscall.Kill(up.PID, syscall.SIGKILL); err != nil {
+			if _, err := bereaved(ctx, a, d); err != nil {
 				return err
 			}
 			waitFor(t, "its device is gone", func() bool { return !tunnel.Exists(d.Tunnel.Name) })
-			err = a.lookAfter(ctx, *d)
+			err := a.lookAfter(ctx, *d)
 			if again := tunnel.Exists(d.Tunnel.Name); again != c.again {
 				t.Errorf("%s: it stands again: %v, want %v", name, again, c.again)
 			}
@@ -194,20 +187,26 @@ func TestTunnelOfAStoppedProcess(t *testing.T) {
 	})
 }
 
+// bereaved has the tunnel of web's detour d come up, and ends its process, which it returns.
+func bereaved(ctx context.Context, a *Agent, d *detour.Detour) (pid int, err error) {
+	up, err := tunnel.Up(ctx, d.Tunnel)
+	if err != nil {
+		return 0, err
+	}
+	if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
+		return 0, err
+	}
+	return up.PID, syscall.Kill(up.PID, syscall.SIGKILL)
+}
+
 // TestTunnelWithoutAProcess is one that the kernel carries on: it gets another process, whose lease ends it.
 func TestTunnelWithoutAProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		d := visitsByTunnel(t, a)
 		d.Tunnel.Kind, d.Tunnel.Local = tunnel.VXLAN, netip.AddrPortFrom(d.Tunnel.Local.Addr(), d.Tunnel.Remote.Port())
-		up, err := tunnel.Up(ctx, d.Tunnel)
-		if err != nil {
-			return err
-		}
 		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
-		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
-			return err
-		}
-		if err := syscall.Kill(up.PID, syscall.SIGKILL); err != nil {
+		was, err := bereaved(ctx, a, d)
+		if err != nil {
 			return err
 		}
 		waitFor(t, "it has no process", func() bool { return tunnel.Orphaned(ctx, a.tunnelDir(), d.Tunnel.Name) })
@@ -216,7 +215,7 @@ func TestTunnelWithoutAProcess(t *testing.T) {
 				return err
 			}
 			again, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
-			if err != nil || again.PID == up.PID || !again.Lease.After(clock.Now()) {
+			if err != nil || again.PID == was || !again.Lease.After(clock.Now()) {
 				return fmt.Errorf("%+v, %w", again, err)
 			}
 		}

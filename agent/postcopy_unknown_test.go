@@ -101,19 +101,26 @@ func TestMayStarve(t *testing.T) {
 	}
 }
 
-// TestHandedOverToNewLanes: an inlet that could not be asked, and is fed by new lanes since, is not asked again: that would cut them off.
-func TestHandedOverToNewLanes(t *testing.T) {
+// besideAnInlet is a migration that was found again, and who listens as its inlet.
+func besideAnInlet(t *testing.T) (*incoming, net.Listener) {
+	t.Helper()
 	a, p := awaiting(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	a.ctx = ctx
-	defer a.actors.Wait()
-	defer cancel()
+	t.Cleanup(a.actors.Wait)
+	t.Cleanup(cancel)
 	m := &incoming{a: a, plan: p.Plan, dir: t.TempDir(), work: &destinationWork{}}
 	ln, err := net.Listen("unix", inletSocket(m.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	t.Cleanup(func() { ln.Close() })
+	return m, ln
+}
+
+// TestHandedOverToNewLanes: an inlet that could not be asked, and is fed by new lanes since, is not asked again: that would cut them off.
+func TestHandedOverToNewLanes(t *testing.T) {
+	m, ln := besideAnInlet(t)
 	asked := make(chan struct{}, 2)
 	go func() {
 		for conn, err := ln.Accept(); err == nil; conn, err = ln.Accept() {
@@ -137,17 +144,7 @@ func TestHandedOverToNewLanes(t *testing.T) {
 // TestHandedOverIsAskedOn: whether QEMU's connection was handed to an inlet that could not be asked is asked again: the guest would else wait
 // for its last page before it runs.
 func TestHandedOverIsAskedOn(t *testing.T) {
-	a, p := awaiting(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	a.ctx = ctx
-	defer a.actors.Wait()
-	defer cancel()
-	dir := t.TempDir()
-	ln, err := net.Listen("unix", inletSocket(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
+	m, ln := besideAnInlet(t)
 	asked := make(chan struct{})
 	go func() {
 		for range 2 {
@@ -159,7 +156,6 @@ func TestHandedOverIsAskedOn(t *testing.T) {
 		}
 		close(asked)
 	}()
-	m := &incoming{a: a, plan: p.Plan, dir: dir, work: &destinationWork{}}
 	select {
 	case <-m.handedOver():
 		t.Fatal("it was handed over, and nobody has said so")

@@ -125,13 +125,8 @@ func spanOf(windows [][2]int64) (span [2]int64) {
 	return span
 }
 
-func gapOf(res *traffic.Result, w [2]int64) *float64 {
-	if d, ok := res.Gap(w[0], w[1]); ok {
-		ms := float64(d) / 1e6
-		return &ms
-	}
-	return nil
-}
+func gapOf(res *traffic.Result, w [2]int64) *float64 { return msIf(res.Gap(w[0], w[1])) }
+func rttOf(res *traffic.Result, w [2]int64) *float64 { return msIf(res.RTT(w[0], w[1])) }
 
 func rateOf(res *traffic.Result, w [2]int64) *float64 {
 	if v, ok := res.Mbps(w[0], w[1]); ok {
@@ -140,12 +135,13 @@ func rateOf(res *traffic.Result, w [2]int64) *float64 {
 	return nil
 }
 
-func rttOf(res *traffic.Result, w [2]int64) *float64 {
-	if d, ok := res.RTT(w[0], w[1]); ok {
-		ms := float64(d) / 1e6
-		return &ms
+// msIf is a time in ms, where there is one.
+func msIf(d time.Duration, ok bool) *float64 {
+	if !ok {
+		return nil
 	}
-	return nil
+	ms := float64(d) / 1e6
+	return &ms
 }
 
 func since(from, to int64) *float64 {

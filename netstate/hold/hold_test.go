@@ -56,6 +56,20 @@ func host(t *testing.T) (*nettest.Net, *os.File) {
 	return n, tap
 }
 
+// hostBefore is a host whose packets to 10.8.0.2 go into tap t2a, which has room for 400 and is empty.
+func hostBefore(t *testing.T) (*nettest.Net, *os.File) {
+	t.Helper()
+	n, _ := host(t)
+	var via *os.File
+	n.Do("h", func() (err error) { via, err = netstate.OpenTap("t2a", 400, "br0", 1500); return err })
+	t.Cleanup(func() { via.Close() })
+	n.IP("h", "neigh replace 10.8.0.2 dev t2a nud permanent lladdr 02:00:00:00:00:02")
+	if _, err := hold.ReadLeft(via); err != nil {
+		t.Fatal(err)
+	}
+	return n, via
+}
+
 func control(t *testing.T, f *os.File, do func(fd int)) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -173,15 +187,7 @@ func numbered(count int) [][]byte {
 // TestResendWaitsForASlowReader: a queue that is far shorter than what is sent loses nothing, and
 // one that nobody reads is not sent into for long.
 func TestResendWaitsForASlowReader(t *testing.T) {
-	n, _ := host(t)
-	var via *os.File
-	n.Do("h", func() (err error) { via, err = netstate.OpenTap("t2a", 400, "br0", 1500); return err })
-	defer via.Close()
-	n.IP("h", "neigh replace 10.8.0.2 dev t2a nud permanent lladdr 02:00:00:00:00:02")
-	time.Sleep(50 * time.Millisecond)
-	if _, err := hold.ReadLeft(via); err != nil {
-		t.Fatal(err)
-	}
+	n, via := hostBefore(t)
 	const count = 20000
 	n.Do("h", func() error {
 		begun := time.Now()

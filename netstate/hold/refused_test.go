@@ -2,7 +2,6 @@ package hold_test
 
 import (
 	"errors"
-	"os"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"godwit/internal/need"
-	"godwit/netstate"
 	"godwit/netstate/hold"
 	"godwit/netstate/internal/nettest"
 )
@@ -18,14 +16,7 @@ import (
 // TestResendBehindOneThatIsRefused: one packet that a tunnel does not take, as it is too long for it, keeps none of those back that
 // wait behind it.
 func TestResendBehindOneThatIsRefused(t *testing.T) {
-	n, _ := host(t)
-	var via *os.File
-	n.Do("h", func() (err error) { via, err = netstate.OpenTap("t2a", 400, "br0", 1500); return err })
-	defer via.Close()
-	n.IP("h", "neigh replace 10.8.0.2 dev t2a nud permanent lladdr 02:00:00:00:00:02")
-	if _, err := hold.ReadLeft(via); err != nil {
-		t.Fatal(err)
-	}
+	n, via := hostBefore(t)
 	const count, long = 10, 3
 	frames := numbered(count)
 	frames[long] = append(frames[long], make([]byte, 2000)...)

@@ -3,7 +3,6 @@ package hold_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"godwit/internal/child"
 	"godwit/internal/need"
-	"godwit/netstate"
 	"godwit/netstate/hold"
 	"godwit/netstate/internal/nettest"
 )
@@ -33,14 +31,7 @@ const resent = 300 // of a queue of 400, which is sent into in quarters: the las
 
 // TestResendOfOneThatStood: a device that took nothing while who sends into it stood still is waited for after that.
 func TestResendOfOneThatStood(t *testing.T) {
-	n, _ := host(t)
-	var via *os.File
-	n.Do("h", func() (err error) { via, err = netstate.OpenTap("t2a", 400, "br0", 1500); return err })
-	defer via.Close()
-	n.IP("h", "neigh replace 10.8.0.2 dev t2a nud permanent lladdr 02:00:00:00:00:02")
-	if _, err := hold.ReadLeft(via); err != nil {
-		t.Fatal(err)
-	}
+	n, via := hostBefore(t)
 	var said bytes.Buffer
 	cmd := child.Command("resends", "t2a")
 	cmd.Stdout = &said

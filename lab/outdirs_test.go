@@ -1,4 +1,4 @@
-package bench
+package lab_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"godwit/internal/need"
 	"godwit/lab"
+	"godwit/lab/bench"
+	"godwit/lab/random"
 )
 
 // TestOutputOfAnother: in a directory in which everybody may make one, nothing is written to another's, in which links lead where he likes.
@@ -19,7 +21,10 @@ func TestOutputOfAnother(t *testing.T) {
 	if err := errors.Join(os.Chmod(tmp, 0o777|fs.ModeSticky), os.Mkdir(theirs, 0o755), os.Chown(theirs, 65534, 65534)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), nil, Options{Out: theirs}); !errors.Is(err, lab.ErrUnusable) {
-		t.Error(err)
+	if _, err := bench.Run(t.Context(), nil, bench.Options{Out: theirs}); !errors.Is(err, lab.ErrUnusable) {
+		t.Errorf("bench: %v", err)
+	}
+	if _, err := random.Run(t.Context(), random.Options{Out: theirs}); !errors.Is(err, lab.ErrUnusable) {
+		t.Errorf("random: %v", err)
 	}
 }
