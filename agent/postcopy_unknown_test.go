@@ -5,11 +5,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"godwit/agent/statefile"
+	"godwit/internal/lasting/lastingtest"
 	"godwit/migration"
 	"godwit/transfer/proxy"
 )
@@ -20,15 +20,7 @@ func TestInletThatCannotBeAsked(t *testing.T) {
 	dir := t.TempDir()
 	without := func() (begun bool, missing uint64, err error) {
 		t.Helper()
-		var before syscall.Rlimit
-		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
-			t.Fatal(err)
-		}
-		begun, missing, err = inletOf(t.Context(), dir)
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		if err := lastingtest.WithoutDescriptors(func() { begun, missing, err = inletOf(t.Context(), dir) }); err != nil {
 			t.Fatal(err)
 		}
 		return begun, missing, err

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/lasting/lastingtest"
 )
 
 // TestAnswers: a QEMU whose socket cannot be dialled just now, as others wait before it or the host has no descriptor left, is not taken for gone:
@@ -45,15 +46,8 @@ func TestAnswers(t *testing.T) {
 		defer conn.Close()
 	}
 	is("as many wait as may", true)
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
-	unseen := answers(t.Context(), path)
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+	var unseen bool
+	if err := lastingtest.WithoutDescriptors(func() { unseen = answers(t.Context(), path) }); err != nil {
 		t.Fatal(err)
 	}
 	if !unseen {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"godwit/internal/lasting/lastingtest"
 	"godwit/internal/need"
 	"godwit/netstate/mptcp"
 	"godwit/netstate/netns"
@@ -229,14 +230,7 @@ func TestEndpointsThatCouldNotBeDropped(t *testing.T) {
 }
 
 // without does something while no file can be opened.
-func without(do func() error) error {
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		return err
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
-		return err
-	}
-	err := do()
-	return errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
+func without(do func() error) (done error) {
+	err := lastingtest.WithoutDescriptors(func() { done = do() })
+	return errors.Join(done, err)
 }

@@ -53,16 +53,12 @@ func TestNotSeenIsNotGone(t *testing.T) {
 	if Exists(none) || Exists("") || !Exists("lo") {
 		t.Fatalf("exists: %v, %v, %v", Exists(none), Exists(""), Exists("lo"))
 	}
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
-	unknown := Exists("lo")
-	_, aerr := Astray()
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+	var unknown bool
+	var aerr error
+	if err := lastingtest.WithoutDescriptors(func() {
+		unknown = Exists("lo")
+		_, aerr = Astray()
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if !unknown {
@@ -84,15 +80,8 @@ func TestNotSeenIsNotTakenDown(t *testing.T) {
 	defer cancel()
 	dir := t.TempDir()
 	n.Do("h", func() error {
-		var before syscall.Rlimit
-		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-			return err
-		}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
-			return err
-		}
-		down, gone := Down(over, dir, "gwt-unseen"), vanish(soon, os.Getpid())
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		var down, gone error
+		if err := lastingtest.WithoutDescriptors(func() { down, gone = Down(over, dir, "gwt-unseen"), vanish(soon, os.Getpid()) }); err != nil {
 			return err
 		}
 		if down == nil {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"godwit/internal/lasting/lastingtest"
 	"godwit/internal/need"
 )
 
@@ -79,15 +80,7 @@ func TestNotSeenIsNotGone(t *testing.T) {
 	}
 	unknown("no memory for one process")
 	readCmdline = usual
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
-	unknown("no descriptor")
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+	if err := lastingtest.WithoutDescriptors(func() { unknown("no descriptor") }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Attach(t.Context(), dir); !errors.Is(err, ErrGone) {

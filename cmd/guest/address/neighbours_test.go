@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"godwit/internal/lasting/lastingtest"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -113,15 +114,8 @@ func TestAnnouncedWhenThereIsADescriptorAgain(t *testing.T) {
 	usual := frames
 	defer func() { frames = usual }()
 	frames = newFrames()
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
-	_, none := frames()
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+	var none error
+	if err := lastingtest.WithoutDescriptors(func() { _, none = frames() }); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(none, syscall.EMFILE) {
