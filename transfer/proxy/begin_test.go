@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/transfer/pace"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
@@ -20,9 +21,10 @@ import (
 
 // stranger is a Source, and the other end of its one lane, which says nothing by itself but that it lives and what it has read.
 type stranger struct {
-	src  *proxy.Source
-	lane *counted
-	from string // socket for QEMU
+	src   *proxy.Source
+	lane  *counted
+	from  string // socket for QEMU
+	limit pace.Limiter
 }
 
 // counted is a connection that counts what is read of it, bytes.
@@ -68,7 +70,7 @@ func newStrangerOf(t *testing.T, version uint8) *stranger {
 	t.Cleanup(func() { listener.Close() })
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
 	s.src, err = proxy.ListenSource(context.Background(), proxy.SourceConfig{
-		Socket: s.from, Identity: id, Spill: dir, Buffer: 32 << 20, Budget: 300 * time.Millisecond, Postcopy: true,
+		Socket: s.from, Identity: id, Spill: dir, Buffer: 32 << 20, Budget: 300 * time.Millisecond, Postcopy: true, Limit: s.limit.Share(),
 		Lanes: []paths.Lane{{Path: "a", Rate: 1 << 30, Open: func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
 		}}},

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"godwit/transfer/encode"
@@ -194,12 +195,14 @@ func (s *Source) handOver(last uint64) error {
 		s.early.Store(false)
 		return nil
 	}
-	for len(runs) > 0 {
-		n := min(len(runs), wire.MaxRuns)
-		if err := s.sender.Control(s.ctx, wire.TopicDiscard, wire.AppendDiscard(nil, runs[:n]), true); err != nil {
+	topic, list := wire.TopicAbsent, wire.AppendAbsent
+	if s.sender.Version() < wire.WithAbsent {
+		topic, list = wire.TopicDiscard, wire.AppendDiscard
+	}
+	for part := range slices.Chunk(runs, wire.MaxRuns) {
+		if err := s.sender.Control(s.ctx, topic, list(nil, part), true); err != nil {
 			return err
 		}
-		runs = runs[n:]
 	}
 	s.mu.Lock()
 	start := wire.Start{Tail: uint32(s.tailPlain), Devices: uint32(s.devices), Last: last} //nolint:gosec // at most MaxTail

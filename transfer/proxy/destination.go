@@ -175,8 +175,10 @@ func (d *Destination) control(topic wire.Topic, body []byte) error {
 		}
 		d.end = &end
 		return d.complete()
+	case wire.TopicAbsent:
+		return d.discard(wire.ParseAbsent(body))
 	case wire.TopicDiscard:
-		return d.discard(body)
+		return d.discard(wire.ParseDiscard(body))
 	case wire.TopicRun:
 		return d.handOver(body)
 	case wire.TopicOpaque:

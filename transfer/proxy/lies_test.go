@@ -71,6 +71,7 @@ func TestDestinationRefusesLies(t *testing.T) {
 		want string
 	}{
 		"pages are discarded before the prologue": {discard(wire.Run{First: 1, Count: 1}), "out of place"},
+		"a list that does not end":                {func(d *Destination) error { return d.control(wire.TopicAbsent, []byte{1, 1}) }, "absent"},
 		"a guest to run before the prologue":      {run, "out of place"},
 		"what goes back":                          {func(d *Destination) error { return d.control(wire.TopicWanted, wire.AppendWanted(nil, nil, true)) }, "topic 14"},
 		"the end of a stream that is not opaque":  {func(d *Destination) error { return d.control(wire.TopicRawEnd, nil) }, "not opaque"},

@@ -38,8 +38,7 @@ func (d *Destination) dialInlet(ctx context.Context) (err error) {
 }
 
 // discard takes a part of the list.
-func (d *Destination) discard(body []byte) error {
-	runs, err := wire.ParseDiscard(body)
+func (d *Destination) discard(runs []wire.Run, err error) error {
 	if err != nil {
 		return err
 	}

@@ -24,13 +24,14 @@ const (
 	TopicOffer     Topic = 15
 	TopicBytes     Topic = 16
 	TopicBytesEnd  Topic = 17
+	TopicAbsent    Topic = 18
 )
 
 // Limits of what a peer may announce.
 const (
 	MaxTail  = 64 << 20 // bytes of a tail, plain
 	MaxPages = 8192     // in one Miss or Fault
-	MaxRuns  = 8192     // in one Discard
+	MaxRuns  = 8192     // in one Discard or Absent
 	MaxOffer = 4096     // contents in one Offer
 )
 
@@ -125,6 +126,36 @@ func ParseDiscard(body []byte) ([]Run, error) {
 		out[i], at = run, run.First+run.Count
 	}
 	return out, r.done("discard")
+}
+
+// AppendAbsent appends the body of a control: at most MaxRuns runs, which ascend.
+func AppendAbsent(b []byte, runs []Run) []byte {
+	runs = runs[:min(len(runs), MaxRuns)]
+	b = binary.AppendUvarint(b, uint64(len(runs)))
+	at := uint64(0)
+	for _, r := range runs {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, r.First-at), r.Count)
+		at = r.First + r.Count
+	}
+	return b
+}
+
+// ParseAbsent reads what AppendAbsent wrote: runs ascend, and none is empty.
+func ParseAbsent(body []byte) ([]Run, error) {
+	r := reader{b: body}
+	n := r.uvarint()
+	if n > MaxRuns || 2*n > uint64(len(r.b)) {
+		return nil, malformed("absent of %d runs in %d bytes", n, len(body))
+	}
+	out, at := make([]Run, n), uint64(0)
+	for i := range out {
+		run := Run{at + r.uvarint(), r.uvarint()}
+		if run.First < at || run.Count == 0 || run.First+run.Count < run.First {
+			return nil, malformed("absent of %d pages from %d", run.Count, run.First)
+		}
+		out[i], at = run, run.First+run.Count
+	}
+	return out, r.done("absent")
 }
 
 // AppendWanted appends the body of a control: at most MaxRuns runs; last says that no more follow.
@@ -289,6 +320,16 @@ func (r *reader) u64() uint64 {
 		return binary.BigEndian.Uint64(b)
 	}
 	return 0
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.short, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
 }
 
 func (r *reader) name() string {

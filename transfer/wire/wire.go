@@ -26,11 +26,12 @@
 // # Versions
 //
 // The opener names the versions that it speaks, the other answers with the highest that
-// both do, or says Bye. These are versions 1 to 4; new in each is
+// both do, or says Bye. These are versions 1 to 5; new in each is
 //
 //	2  Offer
 //	3  Run has a last frame. Before, it comes when all frames before it are acknowledged
 //	4  all pages of a frame may be packed together. Before, 16 at most
+//	5  Absent. Before, Discard says the same
 //
 // The key is made for one migration; a Hello with another is refused.
 //
@@ -71,7 +72,7 @@
 //	Discard   12  to dest.      be16 n, n × (be64 first, be64 count): pages that are not there
 //	                            yet (post-copy), by rising number, in parts
 //	Run       13  to dest.      be32 bytes of the tail, plain, be32 bytes of it that are the
-//	                            devices', be64 last frame: all of Discard was said; when
+//	                            devices', be64 last frame: all of Absent was said; when
 //	                            frames 1 … last are here the guest may run. Pages of these
 //	                            that were missed are not there, as if discarded
 //	Wanted    14  to source     u8 1: the last part, be16 n, n × (be64 first, be64 count):
@@ -82,6 +83,9 @@
 //	                            of each its XXH3 (64 bits); 0: none
 //	Bytes     16  to source     bytes of the way back of a stream
 //	BytesEnd  17  both          be64 last frame (to source: 0): there are no more bytes that way
+//	Absent    18  to dest.      uvarint n, n × (uvarint between, uvarint count): Discard in few bytes, as
+//	                            the guest stands still for it. between are the pages from the end of the
+//	                            run before (the first's, from 0) to the run
 //
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
 // missed, frames and another End with a higher last frame follow. A page that was missed goes
@@ -99,7 +103,7 @@
 //
 // Post-copy that goes on with new proxies, as an agent ended, is another session with
 // another key and numbers that begin again: Prologue, then all of Wanted, then frames of
-// those pages and no others. There is no Tail, End, Discard or Run.
+// those pages and no others. There is no Tail, End, Absent or Run.
 package wire
 
 import (
@@ -112,7 +116,7 @@ import (
 
 // Version is the highest that this package speaks, Oldest the lowest.
 const (
-	Version = 4
+	Version = 5
 	Oldest  = 1
 )
 
@@ -124,6 +128,9 @@ const WithLast = 3
 
 // WithWhole is the first version whose destinations take a whole frame's pages packed together.
 const WithWhole = 4
+
+// WithAbsent is the first version whose destinations take Absent for Discard.
+const WithAbsent = 5
 
 // KeepAlive is how long a lane is silent at most.
 const KeepAlive = 250 * time.Millisecond

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// TestGolden keeps the bytes of versions 1 and 2.
+// TestGolden keeps the bytes of each version.
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -27,6 +28,8 @@ func TestGolden(t *testing.T) {
 		{"offer", AppendControl(nil, 3, TopicOffer, AppendOffer(nil, Offer{Set: 1, First: 5, Hashes: []uint64{0xab, 0}})),
 			"\x04\x00\x00\x00\x27\x00\x00\x00\x00\x00\x00\x00\x03\x0f\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x02" +
 				"\x00\x00\x00\x00\x00\x00\x00\xab" + strings.Repeat("\x00", 8)},
+		{"absent", AppendControl(nil, 4, TopicAbsent, AppendAbsent(nil, []Run{{5, 1}, {300, 2}})),
+			"\x04\x00\x00\x00\x0f\x00\x00\x00\x00\x00\x00\x00\x04\x12\x02\x05\x01\xa6\x02\x02"},
 		{"ack", AppendAck(nil, Ack{Frames: 1, Ranges: []Range{{3, 4}}}),
 			"\x05\x00\x00\x00\x42\x00\x00\x00\x00\x00\x00\x00\x01" + strings.Repeat("\x00", 40) + "\x00\x01\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x04"},
 		{"bye", AppendBye(nil, "no"), "\x06\x00\x00\x00\x02no"},
@@ -56,6 +59,15 @@ func TestRoundTrip(t *testing.T) {
 		}
 		if got, err := ParseAck(body(t, AppendAck(nil, a), KindAck)); err != nil || !reflect.DeepEqual(got, a) {
 			t.Fatalf("%+v %v", got, err)
+		}
+		var runs []Run
+		at = 0
+		for range rapid.IntRange(0, 50).Draw(t, "runs") {
+			run := Run{at + rapid.Uint64Range(0, 1<<33).Draw(t, "between"), rapid.Uint64Range(1, 1<<33).Draw(t, "count")}
+			runs, at = append(runs, run), run.First+run.Count
+		}
+		if got, err := ParseAbsent(AppendAbsent(nil, runs)); err != nil || !slices.Equal(got, runs) {
+			t.Fatalf("%v %v", got, err)
 		}
 		pages := rapid.SliceOfN(rapid.Uint64(), 0, 50).Draw(t, "pages")
 		frame, got, err := ParseMiss(AppendMiss(nil, 9, pages))
@@ -135,7 +147,7 @@ func TestHelloAnswer(t *testing.T) {
 		t.Errorf("one that does not speak version 3: %d %v", v, err)
 	}
 	h.Lowest, h.Highest = Version+1, Version+2
-	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 5 to 6") {
+	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 6 to 7") {
 		t.Errorf("a version too new: %v", err)
 	}
 }
@@ -156,11 +168,29 @@ func TestLyingOffers(t *testing.T) {
 	}
 }
 
+func TestLyingAbsent(t *testing.T) {
+	good := AppendAbsent(nil, []Run{{3, 1}, {700, 2}})
+	if runs, err := ParseAbsent(good); err != nil || !slices.Equal(runs, []Run{{3, 1}, {700, 2}}) {
+		t.Errorf("%v %v", runs, err)
+	}
+	for name, bad := range map[string][]byte{
+		"nothing": nil, "cut": good[:len(good)-1], "longer": append(bytes.Clone(good), 0), "an empty run": {1, 3, 0},
+		"before the one before it": AppendAbsent(nil, []Run{{3, 1}, {2, 1}}), "wraps": AppendAbsent(nil, []Run{{^uint64(0), 2}}),
+		"more than are there": {200, 1, 1, 1}, "more than are allowed": append([]byte{0x81, 0x40}, bytes.Repeat([]byte{1}, 2*(MaxRuns+1))...),
+		"a number without end": append([]byte{1}, bytes.Repeat([]byte{0xff}, 20)...),
+	} {
+		if _, err := ParseAbsent(bad); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add(AppendControl(nil, 1, TopicOpaque, AppendOpaque(nil, Opaque{true, 3, "why"})))
 	f.Add(AppendHello(nil, Hello{1, 1, "m-1", Key{}, "p"}))
 	f.Add(AppendAck(AppendFrame(nil, 1, []byte("pages")), Ack{Frames: 1, Ranges: []Range{{3, 3}}}))
 	f.Add(AppendControl(nil, 3, TopicDiscard, AppendDiscard(nil, []Run{{1, 2}, {5, 1}})))
+	f.Add(AppendControl(nil, 3, TopicAbsent, AppendAbsent(nil, []Run{{1, 2}, {5, 1}})))
 	f.Add(AppendControl(nil, 4, TopicWanted, AppendWanted(nil, []Run{{1, 2}, {5, 1}}, true)))
 	f.Add(AppendControl(nil, 4, TopicOffer, AppendOffer(nil, Offer{1, 2, []uint64{3, 4}})))
 	f.Add(AppendControl(nil, 2, TopicMiss, AppendMiss(nil, 1, []uint64{1, 2})))
@@ -216,6 +246,12 @@ func fuzzControl(t *testing.T, body []byte) {
 	case TopicDiscard:
 		if runs, err := ParseDiscard(rest); err == nil && !bytes.Equal(AppendDiscard(nil, runs), rest) {
 			t.Fatal("discard does not come back")
+		}
+	case TopicAbsent:
+		if runs, err := ParseAbsent(rest); err == nil {
+			if again, err := ParseAbsent(AppendAbsent(nil, runs)); err != nil || !slices.Equal(again, runs) {
+				t.Fatal("absent does not come back")
+			}
 		}
 	case TopicRun:
 		if s, err := ParseRun(rest); err == nil && !bytes.Equal(AppendRun(nil, s), rest) {
