@@ -338,7 +338,7 @@ func socketOptions(silence time.Duration, pace int64) func(network, address stri
 		var failed error
 		err := c.Control(func(fd uintptr) {
 			if pace > 0 {
-				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, int(pace))
+				failed = paceTo(int(fd), pace)
 			}
 			// After a cut TCP asks again within seconds, where the kernel (6.15 and later) can.
 			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(retryMost.Milliseconds())) //nolint:errcheck // older ones cannot

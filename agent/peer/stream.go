@@ -63,9 +63,12 @@ func (l *Link) Open(ctx context.Context, p Path, h Header, pace int64) (net.Conn
 // Repace is how fast a stream that Open made may send from now on, bytes per second.
 func Repace(conn net.Conn, pace int64) error {
 	roomToSend(conn, Window(pace, shortestTrip(conn)))
-	return control(conn, func(fd int) error {
-		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, int(pace))
-	})
+	return control(conn, func(fd int) error { return paceTo(fd, pace) })
+}
+
+// paceTo has the kernel pace a socket, bytes per second. 32 bits hold no more than 34 Gbit/s.
+func paceTo(fd int, pace int64) error {
+	return unix.SetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, uint64(pace)) //nolint:gosec // positive
 }
 
 // Stream is an accepted byte stream: its header has been read.
