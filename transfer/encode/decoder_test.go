@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
 
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
@@ -159,6 +160,17 @@ func TestWholeFrames(t *testing.T) {
 	}
 }
 
+// zstdPage is a page packed by zstd of which so many bytes come.
+func zstdPage(t *testing.T, size int) []byte {
+	t.Helper()
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithSingleSegment(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := enc.EncodeAll(make([]byte, size), nil)
+	return slices.Concat([]byte{5, 1, 2, 2}, varints(uint64(len(packed))), packed) //nolint:gosec // not negative
+}
+
 func TestLyingBodies(t *testing.T) {
 	bomb := s2.Encode(nil, make([]byte, 1<<24))
 	var many [][]byte
@@ -207,6 +219,9 @@ func TestLyingBodies(t *testing.T) {
 		"s2 lies of a page":  slices.Concat([]byte{5, 1, 2, 1}, varints(uint64(len(bomb))), bomb),
 		"zstd lies":          {1, 2, 10, 4, 0x28, 0xb5, 0x2f, 0xfd},
 		"zstd is none":       {1, 2, 10, 4, 1, 2, 3, 4},
+		"zstd of more":       zstdPage(t, pages.Size+8),
+		"zstd of less":       zstdPage(t, pages.Size-8),
+		"zstd bomb":          zstdPage(t, 1<<24),
 		"too long":           make([]byte, encode.MaxBody+1),
 	} {
 		m := newMaps()

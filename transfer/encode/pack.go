@@ -149,6 +149,9 @@ func (u *unpacker) unpackS2(packed []byte, size int) ([]byte, error) {
 	return plain, nil
 }
 
+// beyond is room behind what zstd's decoder makes, bytes, of which it wants 16: where it has none each of its copies looks where that ends.
+const beyond = 64
+
 func (u *unpacker) unpackZstd(packed []byte, size int) ([]byte, error) {
 	if u.zstd == nil {
 		decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxPlain),
@@ -158,8 +161,8 @@ func (u *unpacker) unpackZstd(packed []byte, size int) ([]byte, error) {
 		}
 		u.zstd = decoder
 	}
-	room := u.room(size)
-	plain, err := u.zstd.DecodeAll(packed, room[:0:size])
+	room := u.room(size + beyond)
+	plain, err := u.zstd.DecodeAll(packed, room[:0:size+beyond])
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
