@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"godwit/agent/record"
@@ -60,21 +59,10 @@ func (m *move) live(now time.Time) live.Move {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := live.Move{Guest: m.guest, From: m.from, To: m.to, Phase: string(m.phase), Done: m.ended()}
-	if began, ok := m.started[m.phase]; ok {
-		out.Since = now.Sub(began)
+	for _, b := range m.begun {
+		out.Began, out.Since = append(out.Began, string(b.phase)), now.Sub(b.at)
 	}
-	for phase := range m.started {
-		out.Began = append(out.Began, string(phase))
-	}
-	slices.SortFunc(out.Began, func(a, b string) int {
-		return m.started[migration.Phase(a)].Compare(m.started[migration.Phase(b)])
-	})
-	p := m.progress
-	out.Total, out.Copied, out.Round = p.Total, p.Total-p.Left(), int(p.Round)
-	if m.phase == migration.Seed || m.phase == migration.Copy || p.What == record.CopyOfRest { // else they are over
-		out.Details = p.Details()
-	}
-	out.Mbps, out.Remaining = float64(p.Rate)*8/1e6, time.Duration(p.LeftS*float64(time.Second))
+	m.liveCopy(&out)
 	switch {
 	case m.refusal != nil:
 		out.Phase = string(migration.Refused)
@@ -82,4 +70,18 @@ func (m *move) live(now time.Time) live.Move {
 		out.Phase = string(m.report.Outcome)
 	}
 	return out
+}
+
+// liveCopy fills in how far what is copied now is. What was told of it is true of its phase alone: a next one,
+// and the next try, begins with nothing told.
+func (m *move) liveCopy(out *live.Move) {
+	p := m.progress
+	of := map[migration.Phase]string{migration.Seed: record.CopyOfDisk, migration.Copy: record.CopyOfMemory, migration.Switch: record.CopyOfMemory}
+	if p.What != record.CopyOfRest && p.What != of[m.phase] {
+		return
+	}
+	out.What, out.Total, out.Copied, out.Round = p.What, p.Total, p.Total-p.Left(), int(p.Round)
+	if m.phase != migration.Switch { // then what is left is sent, and nobody tells
+		out.Details, out.Mbps, out.Remaining = p.Details(), float64(p.Rate)*8/1e6, time.Duration(p.LeftS*float64(time.Second))
+	}
 }

@@ -26,7 +26,8 @@ type move struct {
 
 	mu         sync.Mutex
 	phase      migration.Phase
-	started    map[migration.Phase]time.Time
+	started    map[migration.Phase]time.Time // first; steps wait for that
+	begun      []phaseBegin                  // in order, of all tries
 	events     []record.Event
 	report     *record.Report
 	early      *record.Report     // what the source told when it started; nil: nothing was heard
@@ -45,6 +46,12 @@ type move struct {
 	links linkWindow
 	cpu   time.Duration // of both hosts, while it took place
 	left  string        // file of the memory that its source kept; "": none
+}
+
+// phaseBegin is when a phase began.
+type phaseBegin struct {
+	phase migration.Phase
+	at    time.Time
 }
 
 type wireSample struct {

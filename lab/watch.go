@@ -167,9 +167,10 @@ func (r *run) heard(ctx context.Context, m *move, e record.Event) {
 	m.mu.Lock()
 	switch e.Kind {
 	case "phase":
-		if _, seen := m.started[e.Phase]; !seen {
+		_, seen := m.started[e.Phase]
+		m.enter(e, seen)
+		if !seen {
 			m.started[e.Phase] = time.Unix(0, e.At)
-			m.phase = e.Phase
 			defer r.phaseBegan(ctx, m, e.Phase, time.Unix(0, e.At))
 			defer r.learnTunnels(ctx, m, e.Phase)
 		}
@@ -187,6 +188,20 @@ func (r *run) heard(ctx context.Context, m *move, e record.Event) {
 	if e.Kind == "event" {
 		r.onEvent(ctx, m, e)
 	}
+}
+
+// enter notes a phase that began: the first time, or again where the source began again; mu is held. What an agent
+// tells a second time began no later than the last.
+func (m *move) enter(e record.Event, seen bool) {
+	at, n := time.Unix(0, e.At), len(m.begun)
+	switch {
+	case !seen:
+	case n > 0 && e.Host == m.from && at.After(m.begun[n-1].at):
+		m.progress = record.CopyProgress{} // of the try before
+	default:
+		return
+	}
+	m.begun, m.phase = append(m.begun, phaseBegin{e.Phase, at}), e.Phase
 }
 
 // onEvent does what the lab hangs on a migration's events.

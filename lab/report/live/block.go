@@ -38,7 +38,7 @@ func (v *View) block(s Status) []string {
 	}
 	for _, m := range moves {
 		lines = append(lines, strip(m))
-		if !m.Done {
+		if !m.Done && m.What != "" {
 			lines = append(lines, progress(m))
 			if m.Details != "" && len(moves) <= maxDetailed {
 				lines = append(lines, dim+"  "+m.Details+plain)
@@ -112,12 +112,12 @@ func strip(m Move) string {
 // progress is the copy's bar and what it says about the end.
 func progress(m Move) string {
 	if m.Total <= 0 {
-		return dim + "  memory: not yet" + plain
+		return dim + "  " + m.What + ": not yet" + plain
 	}
 	share := min(1, max(0, float64(m.Copied)/float64(m.Total)))
 	const width = 30
 	full := int(share * width)
-	line := fmt.Sprintf("  memory %s%s%s%s%s %3.0f %% of %.0f MiB", blue, strings.Repeat("█", full), dim, strings.Repeat("░", width-full), plain,
+	line := fmt.Sprintf("  %s %s%s%s%s%s %3.0f %% of %.0f MiB", m.What, blue, strings.Repeat("█", full), dim, strings.Repeat("░", width-full), plain,
 		share*100, float64(m.Total)/(1<<20))
 	if m.Round > 0 {
 		line += fmt.Sprintf(", round %d", m.Round)

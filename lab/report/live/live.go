@@ -27,10 +27,11 @@ type Status struct {
 type Move struct {
 	Guest, From, To string
 	Phase           string        // one of migration.Phases, or the outcome
-	Began           []string      // the phases that have begun, in their order: some last a moment only
+	Began           []string      // the phases that have begun, in their order, of all tries: some last a moment only
 	Since           time.Duration // the phase's age
 	Done            bool
-	Copied, Total   int64 // bytes of memory; Total 0: not known yet
+	What            string // that is being copied: memory, disk …; "": nothing
+	Copied, Total   int64  // bytes of it; Total 0: not known yet
 	Round           int
 	Mbps            float64       // of the transfer
 	Remaining       time.Duration // 0: not known
@@ -60,13 +61,13 @@ type View struct {
 	closed bool
 	drawn  int // lines of the block on the screen
 	past   map[string]*history
-	said   map[string][]string // phases of each move that were printed
-	second time.Duration       // of the last printed line
+	said   map[string]int // phases of each move that were printed
+	second time.Duration  // of the last printed line
 }
 
 // New makes a view on w; tty says that w understands ANSI control sequences.
 func New(w io.Writer, tty bool) *View {
-	return &View{w: w, tty: tty, past: map[string]*history{}, said: map[string][]string{}, second: -time.Hour}
+	return &View{w: w, tty: tty, past: map[string]*history{}, said: map[string]int{}, second: -time.Hour}
 }
 
 // NoColour makes the view do without colours; what they say its words and marks say, too.

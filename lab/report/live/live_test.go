@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 func status(sec float64, phase string, flows int) Status {
 	s := Status{Title: "demo", Elapsed: time.Duration(sec * float64(time.Second)),
 		Moves: []Move{{Guest: "web", From: "montreal", To: "sanjose", Phase: phase, Since: 400 * time.Millisecond,
-			Copied: 128 << 20, Total: 256 << 20, Round: 2, Mbps: 310, Remaining: 2300 * time.Millisecond, Details: "queue 11 MB, public-public 51 Mbit/s"}}}
+			What: "memory", Copied: 128 << 20, Total: 256 << 20, Round: 2, Mbps: 310, Remaining: 2300 * time.Millisecond, Details: "queue 11 MB, public-public 51 Mbit/s"}}}
 	for i := range flows {
 		s.Flows = append(s.Flows, Flow{Name: fmt.Sprintf("flow%d", i), Mbps: 100 + 50*math.Sin(sec+float64(i)), RTT: 20 * time.Millisecond,
 			Longest: time.Duration(i*100) * time.Millisecond, Subflows: 1 + i%2})
@@ -178,7 +179,7 @@ func TestPlain(t *testing.T) {
 	if strings.Contains(b.String(), "\x1b") {
 		t.Error("control sequences where there is no terminal")
 	}
-	want := []string{"0:00 web montreal → sanjose: copy", "0:00 | web copied 128 of 256 MiB, queue 11 MB, public-public 51 Mbit/s | flow0", "0:01 | ", "0:01 web montreal → sanjose: switch", "0:01 web montreal → sanjose: handover", "0:02 | ", "done"}
+	want := []string{"0:00 web montreal → sanjose: copy", "0:00 | web copied 128 of 256 MiB of memory, queue 11 MB, public-public 51 Mbit/s | flow0", "0:01 | ", "0:01 web montreal → sanjose: switch", "0:01 web montreal → sanjose: handover", "0:02 | ", "done"}
 	if len(lines) != len(want) {
 		t.Fatalf("got\n%s", b.String())
 	}
@@ -186,6 +187,43 @@ func TestPlain(t *testing.T) {
 		if !strings.HasPrefix(lines[i], want[i]) {
 			t.Errorf("line %d is %q, want %q…", i, lines[i], want[i])
 		}
+	}
+}
+
+// TestWhatIsCopied: a disk is not called memory, and of what is over nothing is shown.
+func TestWhatIsCopied(t *testing.T) {
+	for what, want := range map[string]string{"disk": "disk", "memory that follows": "memory that follows", "": ""} {
+		s := status(1, "copy", 0)
+		s.Moves[0].What = what
+		s.Moves[0].Details = ""
+		switch lines := New(nil, true).block(s); {
+		case want == "" && len(lines) != 2:
+			t.Errorf("nothing is copied, and there is %q", lines[2:])
+		case want != "" && (len(lines) != 3 || !strings.HasPrefix(lines[2], "  "+want+" ")):
+			t.Errorf("%s is copied: %q", what, lines[2:])
+		}
+	}
+}
+
+// TestPlainAgain: each phase of a migration that begins again is printed again.
+func TestPlainAgain(t *testing.T) {
+	var b bytes.Buffer
+	v := New(&b, false)
+	began := []string{"check", "copy", "check", "prepare", "copy", "switch"}
+	for i := range began {
+		s := status(0, began[i], 0)
+		s.Moves[0].Began = began[:i+1]
+		v.Update(s)
+		v.Update(s)
+	}
+	var said []string
+	for line := range strings.Lines(b.String()) {
+		if _, phase, ok := strings.Cut(line, "sanjose: "); ok {
+			said = append(said, strings.TrimSpace(phase))
+		}
+	}
+	if !slices.Equal(said, began) {
+		t.Errorf("printed %q, want %q", said, began)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 func (v *View) print(s Status) {
 	for i, m := range s.Moves {
 		key := fmt.Sprintf("%d %s", i, m.Guest)
-		for _, phase := range append(slices.Clone(m.Began), m.Phase) {
-			if phase != "" && !slices.Contains(v.said[key], phase) {
-				v.said[key] = append(v.said[key], phase)
-				v.write(fmt.Sprintf("%s %s %s → %s: %s\n", clock(s.Elapsed), m.Guest, m.From, m.To, phase))
-			}
+		all := slices.Clone(m.Began)
+		if n := len(all); m.Phase != "" && (n == 0 || all[n-1] != m.Phase) {
+			all = append(all, m.Phase)
 		}
+		for _, phase := range all[min(v.said[key], len(all)):] {
+			v.write(fmt.Sprintf("%s %s %s → %s: %s\n", clock(s.Elapsed), m.Guest, m.From, m.To, phase))
+		}
+		v.said[key] = max(v.said[key], len(all))
 	}
 	if s.Elapsed-v.second < time.Second {
 		return
@@ -28,7 +30,7 @@ func (v *View) print(s Status) {
 	}
 	for _, m := range s.Moves {
 		if !m.Done && m.Total > 0 {
-			text := fmt.Sprintf("%s copied %.0f of %.0f MiB", m.Guest, float64(m.Copied)/(1<<20), float64(m.Total)/(1<<20))
+			text := fmt.Sprintf("%s copied %.0f of %.0f MiB of %s", m.Guest, float64(m.Copied)/(1<<20), float64(m.Total)/(1<<20), m.What)
 			if m.Details != "" {
 				text += ", " + m.Details
 			}
