@@ -36,6 +36,9 @@ func printSurvival(w io.Writer, s *record.Survival) {
 	}
 	if s.Unknown != "" {
 		fmt.Fprintln(w, s.Unknown)
+		if s.Total == 0 { // which says nothing
+			return
+		}
 	}
 	fmt.Fprintf(w, "connections: %d, of which %d moved, %d go through the tunnel, %d ended by themselves, %d were lost\n", s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost)
 	for _, c := range s.Connections {

@@ -237,7 +237,10 @@ func remarks(r *Report) []string {
 			list = append(list, label(i, &r.Migrations[i])+": "+note)
 		}
 	}
-	return list[:min(len(list), mostRemarks)]
+	if more := len(list) - mostRemarks; more > 0 {
+		list = append(list[:mostRemarks], fmt.Sprintf("and %d more in report.json", more))
+	}
+	return list
 }
 
 // notes lists every number that is missing and why.

@@ -14,6 +14,7 @@ import (
 	"io"
 	"strings"
 
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -167,10 +168,7 @@ type Survivor struct {
 
 // Line is the sums in words, of what there is.
 func (s *Survival) Line() string {
-	if s.Unknown != "" && s.Total == 0 {
-		return s.Unknown
-	}
-	parts := []string{fmt.Sprintf("%d connections", s.Total)}
+	parts := []string{oneline.Many(s.Total, "connection")}
 	for _, p := range []struct {
 		n    int
 		word string

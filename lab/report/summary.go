@@ -86,17 +86,35 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 		}
 	}
 	summaryNotes(b, r)
+	summaryLists(b, r)
+}
+
+// summaryLists adds up what the guests' own lists of their connections say. Of one whose list is missing nothing is
+// counted.
+func summaryLists(b *strings.Builder, r *Report) {
 	var all Survival
-	known := false
+	lists, missing := 0, 0
 	for i := range r.Migrations {
-		if s := r.Migrations[i].Survival; s != nil {
-			known = true
+		s := r.Migrations[i].Survival
+		switch {
+		case s == nil:
+		case s.Unknown != "":
+			missing++
+			all.Unknown = s.Unknown
+		default:
+			lists++
 			all.Total, all.Moved, all.Tunnelled = all.Total+s.Total, all.Moved+s.Moved, all.Tunnelled+s.Tunnelled
 			all.Ended, all.Lost, all.Omitted = all.Ended+s.Ended, all.Lost+s.Lost, all.Omitted+s.Omitted
 		}
 	}
-	if known {
+	switch {
+	case lists+missing == 0:
+	case missing == 0:
 		fmt.Fprintf(b, "  guests' own lists: %s\n", all.Line())
+	case lists == 0:
+		fmt.Fprintf(b, "  guests' own lists: %s\n", all.Unknown)
+	default:
+		fmt.Fprintf(b, "  guests' own lists: %s; of %d of %d none: %s\n", all.Line(), missing, lists+missing, all.Unknown)
 	}
 }
 

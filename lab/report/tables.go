@@ -9,17 +9,18 @@ import (
 	"godwit/migration"
 )
 
-// table is one of the page's tables. A cell with a hint shows it on hovering.
+// table is one of the page's tables. A cell with a hint shows it on hovering. Notes stand below it.
 type table struct {
 	Title string
 	Head  []string
 	Rows  [][]cell
+	Notes []string
 }
 
 // cell is one field of it. Color is the page's variable of the square before the text.
 type cell struct{ Text, Hint, Class, Color string }
 
-func (t table) empty() bool { return len(t.Rows) == 0 }
+func (t table) empty() bool { return len(t.Rows)+len(t.Notes) == 0 }
 
 func tables(r *Report) []table {
 	list := []table{migrationTable(r), phaseTable(r), predictionTable(r), stepTable(r), trafficTable(r), survivalTable(r)}
@@ -181,20 +182,39 @@ const survivalRows = 500
 func survivalTable(r *Report) table {
 	t := table{Title: "Connections", Head: []string{"#", "guest", "kind", "guest's end", "client's end", "became", "now", "why"}}
 	classes := map[string]string{string(migration.Moved): "good", string(migration.Lost): "bad"}
+	all := 0
 	for i := range r.Migrations {
 		m := &r.Migrations[i]
 		if m.Survival == nil {
 			continue
 		}
 		for _, c := range m.Survival.Connections {
-			if len(t.Rows) == survivalRows {
-				return t
+			if all++; len(t.Rows) == survivalRows {
+				continue
 			}
 			t.Rows = append(t.Rows, []cell{{Text: strconv.Itoa(i + 1), Class: "num"}, {Text: m.Guest}, {Text: c.Kind}, {Text: c.Local}, {Text: c.Remote},
 				{Text: c.Fate, Class: classes[c.Fate]}, {Text: c.Now}, {Text: c.Why}})
 		}
+		t.Notes = append(t.Notes, m.Survival.notes(label(i, m))...)
+	}
+	if more := all - len(t.Rows); more > 0 {
+		t.Notes = append([]string{fmt.Sprintf("and %d more in report.json", more)}, t.Notes...)
 	}
 	return t
+}
+
+// notes are what the list is not, of a migration.
+func (s *Survival) notes(of string) (lines []string) {
+	if s.Unknown != "" {
+		lines = append(lines, fmt.Sprintf("%s: %s; what is listed was seen in the tunnel", of, s.Unknown))
+	}
+	if s.Omitted > 0 {
+		lines = append(lines, fmt.Sprintf("%s: %d more, which its guest or its agent did not list", of, s.Omitted))
+	}
+	for _, line := range s.Otherwise {
+		lines = append(lines, of+": "+line)
+	}
+	return lines
 }
 
 func survivedCell(ok bool) cell {
