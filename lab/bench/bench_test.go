@@ -153,8 +153,12 @@ func TestAims(t *testing.T) {
 		}
 		return map[string][]Sample{"v": out}
 	}
-	gone := runs(0, 0)
-	gone["v"][1].Values["m"] = nil
+	without := func(values ...float64) map[string][]Sample { // the last was not measured
+		all := runs(values...)
+		all["v"][len(values)-1].Values["m"] = nil
+		return all
+	}
+	gone := without(0, 0)
 	for _, c := range []struct {
 		aim     Aim
 		samples map[string][]Sample
@@ -170,11 +174,19 @@ func TestAims(t *testing.T) {
 		{Aim{Each: true}, runs(0, 0, 7), "≤ 0 in each run", 7, false},
 		{Aim{AtLeast: 3, AtMost: 3, Each: true}, runs(2, 3, 3), "= 3 in each run", 2, false},
 		{Aim{Each: true}, gone, "≤ 0 in each run", 0, false},
+		// Whatever the last had come to, the median holds in one of these, and may not in the others.
+		{Aim{AtMost: 40}, without(10, 20, 0), "≤ 40", 15, true},
+		{Aim{AtMost: 40}, without(10, 50, 0), "≤ 40", 30, false},
+		{Aim{AtMost: 40}, without(10, 0), "≤ 40", 10, false},
+		{Aim{AtLeast: 12}, without(11, 20, 0), "≥ 12", 15.5, false},
 	} {
 		c.aim.Variant, c.aim.Measure = "v", "m"
 		got := seen(c.aim, c.samples)
 		if got.Text != "m of v "+c.text || got.Seen == nil || *got.Seen != c.seen || got.Reached != c.reached {
 			t.Errorf("%+v: %+v, want %q %g %v", c.aim, got, c.text, c.seen, c.reached)
+		}
+		if all := c.samples["v"]; all[len(all)-1].Values["m"] == nil && !strings.HasPrefix(got.Note, "measured in") {
+			t.Errorf("%+v: nobody is told that one was not measured: %q", c.aim, got.Note)
 		}
 	}
 }
@@ -292,7 +304,7 @@ func TestRun(t *testing.T) {
 	}
 	var text strings.Builder
 	Print(&text, results)
-	for _, want := range []string{"4.50 (4.00 … 5.00) × 0.45 (0.40 … 0.50)", "! L, round 3: it aborted", "✓ memory of L against P ≤ 0.5: 0.45", "✗ wire of L ≤ 1: not measured"} {
+	for _, want := range []string{"4.50 (4.00 … 5.00) [2 of 3] × 0.45 (0.40 … 0.50)", "! L, round 3: it aborted", "✓ memory of L against P ≤ 0.5: 0.45", "✗ wire of L ≤ 1: not measured"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
@@ -322,5 +334,11 @@ func TestWhatWasNotMeasured(t *testing.T) {
 	}
 	if !got.Measured() || Evaluate(row, nil).Measured() {
 		t.Errorf("%+v", got)
+	}
+	var b strings.Builder
+	Print(&b, []Result{Evaluate(row, map[string][]Sample{"a": {
+		{Round: 1, Values: map[string]*float64{networkDowntime.Name: number(90)}}, {Round: 2, Outcome: "ok"}}})})
+	if !strings.Contains(b.String(), "90.0 [1 of 2]") {
+		t.Errorf("a run without a number is among those that have one:\n%s", &b)
 	}
 }

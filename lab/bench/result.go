@@ -185,22 +185,25 @@ func seen(a Aim, samples map[string][]Sample) AimSeen {
 		return out
 	}
 	out.Seen, out.Reached = &stats.Median, a.holds(stats.Median)
-	if !a.Each {
-		return out
-	}
 	for _, n := range []float64{stats.Low, stats.High} {
-		if !a.holds(n) {
+		if a.Each && !a.holds(n) {
 			out.Seen, out.Reached = &n, false
 		}
 	}
-	if runs := len(samples[a.Variant]); stats.N < runs {
-		out.Reached, out.Note = false, fmt.Sprintf("measured in %d of %d runs", stats.N, runs)
+	runs := len(samples[a.Variant])
+	if stats.N == runs {
+		return out
 	}
+	held := len(slices.DeleteFunc(values, func(n float64) bool { return !a.holds(n) }))
+	if a.Each || 2*held <= runs { // what was not measured may be as bad as can be
+		out.Reached = false
+	}
+	out.Note = strings.TrimSuffix(fmt.Sprintf("measured in %d of %d runs; %s", stats.N, runs, out.Note), "; ")
 	return out
 }
 
 // Print writes the results as tables: the median, and in brackets the lowest and the
-// highest; beside it the ratio to the first variant.
+// highest, and how many of the runs have a number where not all do; beside it the ratio to the first variant.
 func Print(w io.Writer, results []Result) {
 	for i, r := range results {
 		if i > 0 {
@@ -241,11 +244,19 @@ func cell(v VariantGave, m Measure) string {
 	if n.N == 0 {
 		return "–"
 	}
-	text := spread(n)
+	text := n.of(len(v.Samples))
 	if ratio, ok := v.Ratios[m.Name]; ok && ratio.N > 0 {
-		text += " × " + spread(ratio)
+		text += " × " + ratio.of(n.N)
 	}
 	return text
+}
+
+// of is the spread, and of how many of so many it is where not of all.
+func (s Stats) of(all int) string {
+	if s.N < all {
+		return fmt.Sprintf("%s [%d of %d]", spread(s), s.N, all)
+	}
+	return spread(s)
 }
 
 func spread(s Stats) string {
