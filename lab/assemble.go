@@ -106,6 +106,7 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 	}
 	rep := m.report
 	fillTold(&out, m, rep)
+	out.RequestedS = time.Unix(0, rep.Requested).Sub(r.zero).Seconds() // what else is told counts from then
 	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)
 	r.fillBytes(&out, rep)
 	r.fillCosts(&out, m)

@@ -196,6 +196,19 @@ func TestToldByTheDestinationAlone(t *testing.T) {
 	}
 }
 
+// TestTimesHaveOneBeginning: what counts from the request being accepted, added to when that was, is the moment by the run's clock;
+// also where the agent was asked some time before that.
+func TestTimesHaveOneBeginning(t *testing.T) {
+	r := aRun()
+	at := func(s float64) int64 { return r.zero.UnixNano() + int64(s*1e9) }
+	m := &move{guest: "web", from: "a", to: "a", step: &scenario.Migrate{}, asked: time.Unix(0, at(1)),
+		report: &record.Report{Outcome: migration.Completed, Requested: at(1.5), Resumed: at(6), Ended: at(7)}}
+	got := r.migrationReport(t.Context(), m)
+	if got.MigrationS == nil || got.SwitchedS == nil || math.Abs(got.RequestedS+*got.MigrationS-*got.SwitchedS) > 1e-6 {
+		t.Errorf("requested after %v s, and switched %v s later, after %v s", got.RequestedS, *got.MigrationS, *got.SwitchedS)
+	}
+}
+
 // How much memory the guest has is known of each migration, from the file; also where it was refused, or called off at once.
 func TestMemoryOfEach(t *testing.T) {
 	r := aRun()

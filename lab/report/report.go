@@ -95,7 +95,7 @@ type Migration struct {
 	Connections       *Connections     `json:"connections"`
 
 	// Beside the contract.
-	RequestedS    float64           `json:"requested_s"`               // when it was asked for, from time 0
+	RequestedS    float64           `json:"requested_s"`               // when the request was accepted, from time 0
 	SwitchedS     *float64          `json:"switched_s"`                // when the guest ran at the destination, from time 0
 	DroppedAtMost *int64            `json:"dropped_at_most,omitempty"` // a bound of dropped_packets, where that is not known
 	NextSilentMS  *float64          `json:"next_silent_ms"`            // longest time without an answer of its next address, from the end of the handover to the outcome
