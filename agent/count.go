@@ -73,6 +73,14 @@ func (m *outgoing) progress(p record.CopyProgress) {
 	m.rec.Carried.Carried(now, false)
 }
 
+// countTry counts a try that was undone, before the next: what it carried, and how long its phases took.
+func (m *outgoing) countTry() {
+	m.rec.Enter("", time.Now())
+	rep := m.rec.Snapshot()
+	m.rec.Carried.Carried(carriedBy(rep), false)
+	m.a.metrics.Timed(timesOf(rep))
+}
+
 // carriedBy is what a report says of bytes so far.
 func carriedBy(rep record.Report) metrics.Carried {
 	c := metrics.Carried{Wire: rep.WireBytes, Disk: rep.DiskBytes}

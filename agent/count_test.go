@@ -120,6 +120,9 @@ func TestNextTryIsCounted(t *testing.T) {
 	m := leaving(a)
 	m.guest = &Guest{}
 	wire := func(n int64) map[string]int64 { return map[string]int64{"public-public": n} }
+	at := time.Now().Add(-5 * time.Second)
+	m.rec.Enter(migration.Check, at)
+	m.rec.Enter(migration.Copy, at.Add(time.Second))
 	m.progress(record.CopyProgress{What: record.CopyOfDisk, Wire: wire(100), Sent: 60})
 	m.rec.Edit(func(r *record.Report) {
 		r.WireBytes, r.DataPath = wire(800), &record.DataPath{ReadBytes: 50, SentBytes: 40}
@@ -130,7 +133,11 @@ func TestNextTryIsCounted(t *testing.T) {
 	metricsAre(t, client, map[string]float64{
 		`godwit_migration_wire_bytes_total{path="public-public",peer="rome"}`: 1000, `godwit_migration_disk_bytes_total`: 70,
 		`godwit_migration_read_bytes_total`: 80, `godwit_migration_sent_bytes_total`: 60,
+		`godwit_migration_phase_seconds_sum{phase="check"}`: 1, `godwit_migration_phase_seconds_count{phase="copy"}`: 1,
 	})
+	if took := metric(t, client, `godwit_migration_phase_seconds_sum{phase="copy"}`); took < 4 {
+		t.Errorf("the copy that came to nothing took %v s", took)
+	}
 }
 
 // TestOpaqueStreamIsNoted: whoever watches, and whoever reads the report, hears once why QEMU's

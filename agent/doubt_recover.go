@@ -196,7 +196,7 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	}
 	m.plan.Mode = mode
 	m.countWire()
-	m.rec.Carried.Carried(carriedBy(m.rec.Snapshot()), false)
+	m.countTry()
 	m.work.release()
 	m.work = &sourceWork{}
 	if m.guest.Machine != nil {

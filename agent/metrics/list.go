@@ -109,7 +109,7 @@ var (
 var (
 	migrations     = Metric{"godwit_migrations_total", counter, []Label{byRole, byOutcome}, "migrations that came to this outcome; one that was in doubt is counted as `in_doubt` and, when that ended, again"}
 	problems       = Metric{"godwit_migration_problems_total", counter, []Label{byRole, byCode}, "migrations that did not complete, by the code of their error; also requests that were refused at once"}
-	phaseSeconds   = Metric{"godwit_migration_phase_seconds", histogram, []Label{byPhase}, "time that a migration away from here spent in a phase"}
+	phaseSeconds   = Metric{"godwit_migration_phase_seconds", histogram, []Label{byPhase}, "time that a migration away from here spent in a phase; of one that began again by itself, in that of each try"}
 	times          = Metric{"godwit_migration_time_seconds", histogram, []Label{byTime}, "migration time, memory time and total time of completed migrations away from here"}
 	vmDowntime     = Metric{"godwit_migration_vm_downtime_seconds", histogram, nil, "time for which a guest that moved away from here executed nothing, by its own counter"}
 	wireBytes      = Metric{"godwit_migration_wire_bytes_total", counter, []Label{byPeer, byPath}, "IP bytes of migrations that left this host's uplinks, disks, headers and retransmissions included"}
