@@ -102,12 +102,14 @@ func showPlan(c *cobra.Command, client *api.Client, req migration.Request) error
 	return nil
 }
 
-// printAddresses prints which address becomes which.
+// printAddresses prints which address becomes which: the first of a family is the one that the guest goes by.
 func printAddresses(w io.Writer, rep record.Report) {
-	for i, next := range rep.Next {
-		if len(rep.Old) > 0 {
-			fmt.Fprintf(w, "address   %s → %s\n", rep.Old[min(i, len(rep.Old)-1)].Prefix.Addr(), next.Prefix.Addr())
+	for _, next := range rep.Next {
+		was := ""
+		if i := slices.IndexFunc(rep.Old, func(o migration.Address) bool { return o.Prefix.Addr().Is4() == next.Prefix.Addr().Is4() }); i >= 0 {
+			was = rep.Old[i].Prefix.Addr().String() + " → "
 		}
+		fmt.Fprintf(w, "address   %s%s\n", was, next.Prefix.Addr())
 	}
 }
 
