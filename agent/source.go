@@ -278,7 +278,6 @@ func (m *outgoing) comesHome() bool {
 // release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
 	_, paused := m.rec.Moments()
-	stood := paused != 0
 	m.rec.Edit(func(r *record.Report) { r.Paused = 0 })
 	m.work.leaveMemory()
 	m.work.stands.end()
@@ -294,8 +293,11 @@ func (m *outgoing) resume(ctx context.Context) error {
 	for {
 		was, err := goOn(ctx, m.guest.Machine)
 		if err == nil {
-			if was != vm.Running || stood { // where it ran, an agent before this one had it run on
+			if was != vm.Running || paused != 0 { // where it ran, an agent before this one had it run on
 				m.rec.Moment(record.StepRanOn)
+			}
+			if was != vm.Running {
+				m.noteStood(paused)
 			}
 			return nil
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/config"
@@ -45,6 +47,35 @@ func TestUndonePauseIsTold(t *testing.T) {
 	}
 	if steps := m.rec.Snapshot().Critical; len(steps) != 1 || steps[0].Name != record.StepRanOn || steps[0].At == 0 {
 		t.Errorf("%+v", steps)
+	}
+}
+
+// TestUndonePauseIsNoted: for how long a guest stood still that ran on here is said, also where its next try takes everything else out of
+// the report; and that it did, where nobody knows when it was stopped.
+func TestUndonePauseIsNoted(t *testing.T) {
+	for _, c := range []struct {
+		stopped time.Duration // before; 0: not known
+		runs    bool
+		want    string
+	}{{1500 * time.Millisecond, false, "stood still for 1.5s"}, {0, false, "for how long it stood still is not known"}, {time.Second, true, ""}} {
+		synctest.Test(t, func(t *testing.T) {
+			plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+			machine := &stuck{gone: gone{done: make(chan struct{})}}
+			m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+			if c.stopped != 0 {
+				m.rec.Edit(func(r *record.Report) { r.Paused = time.Now().Add(-c.stopped).UnixNano() })
+			}
+			if c.runs { // an agent before this one had it run on
+				machine.runs.Store(1)
+			}
+			if err := m.resume(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			notes := strings.Join(m.rec.Snapshot().Notes, "\n")
+			if !strings.Contains(notes, c.want) || (notes == "") != (c.want == "") {
+				t.Errorf("stopped %v ago, runs %v: %q", c.stopped, c.runs, notes)
+			}
+		})
 	}
 }
 
