@@ -36,9 +36,13 @@ func blockEvery(f Flow) int64 {
 	return iperf3BlockOf(f) * 8 * int64(time.Second) / f.each()
 }
 
-// intervalLine is one of iperf3's: id, from, to, bytes, unit, rate, retransmits.
+// intervalLine is one of iperf3's: id, bytes, unit, retransmits, and what else it says. An interval is longer than it was asked for
+// where the program had no processor.
 var intervalLine = regexp.MustCompile(
-	`^\[ *(\d+|SUM)\] +([\d.]+)-([\d.]+) +sec +([\d.]+) ([KMG]?)Bytes +[\d.]+ Mbits/sec(?: +(\d+))?(.*)$`)
+	`^\[ *(\d+|SUM)\] +[\d.]+-[\d.]+ +sec +([\d.]+) ([KMG]?)Bytes +[\d.]+ Mbits/sec(?: +(\d+))?(.*)$`)
+
+// summary is by what a line differs that is of all intervals, at the end.
+var summary = regexp.MustCompile(`\b(sender|receiver)\b`)
 
 // connectedLine is what iperf3 says of each connection for data: id, its address and port, and the other's.
 var connectedLine = regexp.MustCompile(`^\[ *\d+\] local \S+ port (\d+) connected to `)
@@ -47,16 +51,11 @@ var connectedLine = regexp.MustCompile(`^\[ *\d+\] local \S+ port (\d+) connecte
 // (with several connections only their sum counts).
 func parseInterval(line string, connections int) (bytes, retransmits int64, ok bool) {
 	m := intervalLine.FindStringSubmatch(strings.TrimRight(line, "\r\n"))
-	if m == nil || (connections > 1) != (m[1] == "SUM") {
+	if m == nil || (connections > 1) != (m[1] == "SUM") || summary.MatchString(m[5]) {
 		return 0, 0, false
 	}
-	from, _ := strconv.ParseFloat(m[2], 64)
-	to, _ := strconv.ParseFloat(m[3], 64)
-	if to-from > 1 {
-		return 0, 0, false // the summary at the end
-	}
-	amount, _ := strconv.ParseFloat(m[4], 64)
-	unit := map[string]float64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[m[5]]
-	retransmits, _ = strconv.ParseInt(m[6], 10, 64)
+	amount, _ := strconv.ParseFloat(m[2], 64)
+	unit := map[string]float64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[m[3]]
+	retransmits, _ = strconv.ParseInt(m[4], 10, 64)
 	return int64(amount * unit), retransmits, true
 }
