@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -50,9 +51,13 @@ func outcomeCard(r *Report) card {
 func worstMigration(r *Report, name string, of func(*Migration) *float64) card {
 	c := card{Label: name, Value: dash, Note: "not measured"}
 	var worst *float64
+	unknown := 0
 	for i := range r.Migrations {
 		m := &r.Migrations[i]
-		if v := of(m); v != nil && (worst == nil || *v > *worst) {
+		switch v := of(m); {
+		case v == nil && m.Outcome == Completed: // others may have none
+			unknown++
+		case v != nil && (worst == nil || *v > *worst):
 			worst = v
 			c.Value, c.Note = milliseconds(v), m.From+" → "+m.To
 			if len(r.Migrations) > 1 {
@@ -60,15 +65,27 @@ func worstMigration(r *Report, name string, of func(*Migration) *float64) card {
 			}
 		}
 	}
+	return c.lacks(unknown, len(r.Migrations), "migration")
+}
+
+// lacks says of how many of all things the card's number is not known.
+func (c card) lacks(unknown, all int, thing string) card {
+	if unknown > 0 && c.Value != dash {
+		c.Note += fmt.Sprintf("; not known of %d of %s", unknown, oneline.Many(all, thing))
+	}
 	return c
 }
 
 func gapCard(r *Report) card {
 	c := card{Label: "Service gap", Value: dash, Note: "not measured"}
 	var worst *float64
+	unknown := 0
 	for i := range r.Traffic {
 		t := &r.Traffic[i]
-		if v := t.ServiceGapMS; v != nil && (worst == nil || *v > *worst) {
+		switch v := t.ServiceGapMS; {
+		case v == nil && t.Kind != "exec":
+			unknown++
+		case v != nil && (worst == nil || *v > *worst):
 			worst = v
 			c.Value, c.Note = milliseconds(v), "worst: "+t.Name
 			if t.GapBeforeMS != nil {
@@ -76,7 +93,7 @@ func gapCard(r *Report) card {
 			}
 		}
 	}
-	return c
+	return c.lacks(unknown, len(r.Traffic), "flow")
 }
 
 func recordsCard(r *Report) card {
@@ -101,7 +118,8 @@ func recordsCard(r *Report) card {
 	}
 	c := card{Label: "Records lost", Value: group(lost), Class: "good", Note: fmt.Sprintf("%s repeated, %s corrupt", group(repeated), group(corrupt))}
 	if unknown > 0 {
-		c.Class, c.Note = "", fmt.Sprintf("%s; not known of %d of %d flows", c.Note, unknown, len(r.Traffic))
+		c.Class = ""
+		c = c.lacks(unknown, len(r.Traffic), "flow")
 	}
 	if lost+repeated+corrupt > 0 {
 		c.Class = "bad"
@@ -131,7 +149,8 @@ func droppedCard(r *Report) card {
 		c.Note = fmt.Sprintf("%s held, %s by full links in all of the run", group(held), group(r.LinkDrops))
 	}
 	if known > 0 && unknown > 0 {
-		c.Class, c.Note = "", fmt.Sprintf("%s; not known of %d of %d migrations", c.Note, unknown, len(r.Migrations))
+		c.Class = ""
+		c = c.lacks(unknown, len(r.Migrations), "migration")
 	}
 	if dropped > 0 {
 		c.Class = "bad"
@@ -165,14 +184,21 @@ func connectionsCard(r *Report) card {
 
 func wireCard(r *Report) card {
 	var wire, memory int64
-	for _, m := range r.Migrations {
-		if m.WireBytes != nil && m.MemoryBytes != nil {
+	unknown := 0
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		_, began := m.phase(string(migration.Seed)) // from when on bytes are counted
+		switch {
+		case m.WireBytes != nil && m.MemoryBytes != nil:
 			wire += *m.WireBytes
 			memory += *m.MemoryBytes
+		case began:
+			unknown++
 		}
 	}
 	if wire == 0 {
 		return card{Label: "Bytes on the wire", Value: dash, Note: "not measured"}
 	}
-	return card{Label: "Bytes on the wire", Value: bytesText(float64(wire)), Note: "for " + bytesText(float64(memory)) + " of memory"}
+	c := card{Label: "Bytes on the wire", Value: bytesText(float64(wire)), Note: "for " + bytesText(float64(memory)) + " of memory"}
+	return c.lacks(unknown, len(r.Migrations), "migration")
 }

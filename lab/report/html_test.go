@@ -226,3 +226,28 @@ func TestRecordsNotKnown(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// TestCardsSayWhatTheyLack: the worst of some, or their sum, does not look like that of all.
+func TestCardsSayWhatTheyLack(t *testing.T) {
+	r := sample()
+	noted := func(c card, want string) {
+		t.Helper()
+		if strings.Contains(c.Note, "not known") != (want != "") || !strings.Contains(c.Note, want) {
+			t.Errorf("%s: %s, %q; want %q", c.Label, c.Value, c.Note, want)
+		}
+	}
+	downtime := func() card {
+		return worstMigration(r, "VM downtime", func(m *Migration) *float64 { return m.VMDowntimeMS })
+	}
+	noted(downtime(), "")
+	noted(gapCard(r), "")
+	noted(wireCard(r), "")
+	r.Migrations[1].VMDowntimeMS, r.Migrations[1].WireBytes, r.Traffic[0].ServiceGapMS = nil, nil, nil
+	noted(downtime(), "not known of 1 of 2 migrations")
+	noted(wireCard(r), "not known of 1 of 2 migrations")
+	noted(gapCard(r), "not known of 1 of 4 flows")
+	r.Migrations[1].Outcome, r.Migrations[1].Phases, r.Traffic[0].Kind = Refused, nil, "exec" // these have none
+	noted(downtime(), "")
+	noted(wireCard(r), "")
+	noted(gapCard(r), "")
+}
