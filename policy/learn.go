@@ -5,8 +5,8 @@ import "time"
 // Copied is a copy of memory that has ended.
 type Copied struct {
 	Handled int64         // bytes of guest memory that were read, coded and written, zeros left out
-	Took    time.Duration // from the copy's begin to the guest's stop
-	Wire    int64         // bytes on the wire
+	Took    time.Duration // from the copy's begin to the guest's stop, or to the last page that followed it
+	Wire    int64         // bytes of frames that were sent
 	Rate    int64         // bit/s of all paths together; 0: unknown
 }
 

@@ -9,7 +9,8 @@ import (
 	"godwit/policy"
 )
 
-// TestCopiedTo: what the last move there showed counts, of this host, over our own data path, that came to its end.
+// TestCopiedTo: what the last move there showed counts, of this host, over our own data path, that came to its end; of its last try,
+// and until its last page was there.
 func TestCopiedTo(t *testing.T) {
 	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
 	add := func(id, to string, ended int64, pages int64, change func(*Report)) {
@@ -18,7 +19,7 @@ func TestCopiedTo(t *testing.T) {
 		rec.report.Outcome, rec.report.Ended = migration.Completed, ended
 		rec.report.Phases = []PhaseSpan{{migration.Check, 0, 7}, {migration.Copy, 7, 7 + int64(3*time.Second)}}
 		rec.report.WireBytes, rec.report.DiskBytes = map[string]int64{"a-b": 5000, "c-d": 600}, 100
-		rec.report.DataPath = &DataPath{Pages: map[string]int64{"zero": 1e6, "raw": pages, "known": 2 * pages}}
+		rec.report.DataPath = &DataPath{Pages: map[string]int64{"zero": 1e6, "raw": pages, "known": 2 * pages}, SentBytes: 1900, Repeated: 100}
 		change(&rec.report)
 		s.Add(rec)
 	}
@@ -29,9 +30,15 @@ func TestCopiedTo(t *testing.T) {
 	add("m-4", "rome", 40, 4000, func(r *Report) { r.DataPath = nil })
 	add("m-5", "rome", 50, 5000, func(r *Report) { r.From, r.To = "rome", "paris" })
 	add("m-6", "oslo", 60, 6000, as)
-	want := policy.Copied{Handled: 3 * 2000 * 4096, Took: 3 * time.Second, Wire: 5500, Rate: 20e6}
+	want := policy.Copied{Handled: 3 * 2000 * 4096, Took: 3 * time.Second, Wire: 2000, Rate: 20e6}
 	if got := s.Copied("rome", 100e6); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+	add("m-7", "rome", 70, 7000, func(r *Report) {
+		r.PostCopy, r.MemoryDone = &PostCopy{}, r.Phases[1].Start+int64(8*time.Second)
+	})
+	if got := s.Copied("rome", 100e6); got.Handled != 3*7000*4096 || got.Took != 8*time.Second {
+		t.Errorf("pages followed the guest: %+v", got)
 	}
 	if got := s.Copied("bonn", 100e6); got.Handled != 0 {
 		t.Errorf("nothing went there: %+v", got)

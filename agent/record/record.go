@@ -320,6 +320,9 @@ func (r *Record) copied(to string) (c policy.Copied, ended int64) {
 	for _, span := range rep.Phases {
 		if span.Name == migration.Copy {
 			c.Took = time.Duration(span.End - span.Start)
+			if rep.PostCopy != nil && rep.MemoryDone > span.End { // what followed the guest is among what was handled
+				c.Took = time.Duration(rep.MemoryDone - span.Start)
+			}
 		}
 	}
 	for coding, n := range rep.DataPath.Pages {
@@ -327,9 +330,6 @@ func (r *Record) copied(to string) (c policy.Copied, ended int64) {
 			c.Handled += n * pages.Size
 		}
 	}
-	for _, bytes := range rep.WireBytes {
-		c.Wire += bytes
-	}
-	c.Wire, c.Rate = c.Wire-rep.DiskBytes, r.plan.Bandwidth
+	c.Wire, c.Rate = rep.DataPath.SentBytes+rep.DataPath.Repeated, r.plan.Bandwidth // what left the uplinks is of all tries
 	return c, rep.Ended
 }
