@@ -188,10 +188,15 @@ func TestSummary(t *testing.T) {
 	r.Migrations[1].Notes = []string{"QEMU's stream is passed on as it is", "another", "a third"}
 	b.Reset()
 	Summary(&b, r, false)
-	for _, want := range []string{"  note: QEMU's stream is passed on as it is\n", "  note: another (and 1 more in report.json)\n", "post-copy: 25 %"} {
+	for _, want := range []string{"  note, web sanjose → dublin: QEMU's stream is passed on as it is\n", "  note, web sanjose → dublin: another (and 1 more in report.json)\n", "post-copy, web sanjose → dublin: 25 %"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the summary lacks %q:\n%s", want, &b)
 		}
+	}
+	r.Migrations[0].PostCopy = r.Migrations[1].PostCopy
+	b.Reset()
+	if Summary(&b, r, false); !strings.Contains(b.String(), "post-copy, web montreal → sanjose: 25 %") || !strings.Contains(b.String(), "longest 80 ms) (and 1 more in report.json)\n") {
+		t.Errorf("the summary tells of one post-copy as if there were no other:\n%s", &b)
 	}
 	if page := pageOf(t, r); !strings.Contains(page, "<li>migration 2 (web sanjose → dublin): a third</li>") {
 		t.Error("the page has not what the agents remarked")

@@ -73,20 +73,51 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 	if more := len(r.Migrations) - maxSummaryMoves; more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)
 	}
-	for i := range r.Migrations {
-		if p := r.Migrations[i].PostCopy; p != nil && len(r.Migrations) < maxSummaryMoves { // there is a line left
-			fmt.Fprintf(b, "  post-copy: %s\n", p.Line())
-			break
-		}
-	}
-	for i := range r.Migrations {
-		if t := r.Migrations[i].Throttled; t != nil && len(r.Migrations) < maxSummaryMoves {
-			fmt.Fprintf(b, "  throttled: the guest stood still for %d %% of the time, from %.1f s on\n", t.Percent, t.AtS)
-			break
-		}
+	if len(r.Migrations) < maxSummaryMoves { // there are lines left
+		summaryFirst(b, r, "post-copy", func(m *Migration) string {
+			if m.PostCopy == nil {
+				return ""
+			}
+			return m.PostCopy.Line()
+		})
+		summaryFirst(b, r, "throttled", func(m *Migration) string {
+			if m.Throttled == nil {
+				return ""
+			}
+			return fmt.Sprintf("the guest stood still for %d %% of the time, from %.1f s on", m.Throttled.Percent, m.Throttled.AtS)
+		})
 	}
 	summaryNotes(b, r)
 	summaryLists(b, r)
+}
+
+// summaryFirst has what is to be said of the first migration of which there is something; "": nothing.
+func summaryFirst(b *strings.Builder, r *Report, what string, of func(*Migration) string) {
+	line, more := "", 0
+	for i := range r.Migrations {
+		switch text := of(&r.Migrations[i]); {
+		case text == "":
+		case line == "":
+			line = what + r.whose(i) + ": " + text
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		line += fmt.Sprintf(" (and %d more in report.json)", more)
+	}
+	if line != "" {
+		fmt.Fprintf(b, "  %s\n", line)
+	}
+}
+
+// whose is which migration a line is of, where there are several.
+func (r *Report) whose(i int) string {
+	if len(r.Migrations) == 1 {
+		return ""
+	}
+	m := &r.Migrations[i]
+	return ", " + m.Guest + " " + m.From + " → " + m.To
 }
 
 // summaryLists adds up what the guests' own lists of their connections say. Of one whose list is missing nothing is
@@ -125,13 +156,15 @@ func summaryNotes(b *strings.Builder, r *Report) {
 	}
 	var all []string
 	for i := range r.Migrations {
-		all = append(all, r.Migrations[i].Notes...)
+		for _, note := range r.Migrations[i].Notes {
+			all = append(all, "note"+r.whose(i)+": "+note)
+		}
 	}
 	for i, note := range all[:min(len(all), maxSummaryNotes)] {
 		if more := len(all) - maxSummaryNotes; more > 0 && i == maxSummaryNotes-1 {
 			note += fmt.Sprintf(" (and %d more in report.json)", more)
 		}
-		fmt.Fprintf(b, "  note: %s\n", note)
+		fmt.Fprintf(b, "  %s\n", note)
 	}
 }
 
