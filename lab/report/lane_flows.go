@@ -1,11 +1,8 @@
 package report
 
 import (
-	"fmt"
 	"math"
 	"slices"
-
-	"godwit/internal/oneline"
 )
 
 // maxFlows bounds the flows of a picture; all of them are in report.json.
@@ -44,10 +41,7 @@ func (p *picture) throughput() {
 		p.body.label(picRight+6, top+h-4, "mute", rate(high))
 		p.y += h + 3
 	}
-	if more := len(p.r.Series.Flows) - len(flows); more > 0 {
-		p.y += 14
-		p.body.label(22, p.y, "mute", fmt.Sprintf("and %s in report.json", oneline.Many(more, "flow")))
-	}
+	p.more(len(p.r.Series.Flows) - len(flows))
 }
 
 // highest value inside the span; 1 where there is none.
@@ -159,7 +153,7 @@ func (p *picture) probes() {
 	if p.r.Series == nil {
 		return
 	}
-	for _, pr := range p.r.Series.Probes[:min(len(p.r.Series.Probes), 4)] {
+	for _, pr := range p.r.Series.Probes[:min(len(p.r.Series.Probes), shownGuests)] {
 		const h = 54
 		var names row
 		top := p.lane("Network probe", "no reply from "+pr.Guest+", ms", h)
@@ -184,4 +178,5 @@ func (p *picture) probes() {
 			}
 		}
 	}
+	p.more(len(p.r.Series.Probes) - shownGuests)
 }

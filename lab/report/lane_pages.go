@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -17,8 +18,20 @@ func (p *picture) pages() {
 			guests = append(guests, s.Guest)
 		}
 	}
-	for _, guest := range guests[:min(len(guests), 4)] {
+	for _, guest := range guests[:min(len(guests), shownGuests)] {
 		p.pagesOf(guest)
+	}
+	p.more(len(guests) - shownGuests)
+}
+
+// shownGuests bounds those that have a lane of their own.
+const shownGuests = 4
+
+// more says that there are others, of which report.json tells.
+func (p *picture) more(n int) {
+	if n > 0 {
+		p.y += 14
+		p.body.label(22, p.y, "mute", fmt.Sprintf("and %d more in report.json", n))
 	}
 }
 
@@ -128,6 +141,7 @@ func (p *picture) rates() {
 		p.body.path(p.curve(times[i], columns[i], top, h, scale.at), "curve", "stroke:var(--"+paints[i]+")")
 	}
 	p.keys(top+44, keys)
+	p.more(len(p.r.Series.Paths) - mostRatePaths)
 }
 
 // rate is how fast the path's bytes rose up to each reading, Mbit/s.

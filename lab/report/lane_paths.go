@@ -107,7 +107,7 @@ func (p *picture) paths() {
 		return
 	}
 	const h = 84
-	paths := p.r.Series.Paths[:min(len(p.r.Series.Paths), 8)]
+	paths := mostPaths(p.r.Series.Paths)
 	times := longest(paths)
 	sums := make([]Column, len(paths))
 	total := make(Column, len(times))
@@ -130,6 +130,24 @@ func (p *picture) paths() {
 	}
 	p.body.label(picLeft-6, top+9, "end mute small", bytesText(high))
 	p.y = max(p.y, top+36+14*float64(len(paths)))
+}
+
+// shownPaths bounds those that have a colour of their own: those after them are others, together.
+const shownPaths = 8
+
+func mostPaths(all []PathSeries) []PathSeries {
+	if len(all) <= shownPaths {
+		return all
+	}
+	others := PathSeries{Path: "others"}
+	for _, t := range longest(all[shownPaths-1:]) {
+		sum := 0.0
+		for _, path := range all[shownPaths-1:] {
+			sum += path.value(t)
+		}
+		others.Add(t, sum)
+	}
+	return append(slices.Clone(all[:shownPaths-1]), others)
 }
 
 func longest(paths []PathSeries) Column {
