@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"godwit/internal/clock"
 )
 
 // Who started a guest that was adopted may start it again: when its host has booted, or when its QEMU has ended. It is found by
@@ -12,8 +14,8 @@ import (
 
 // processOf tells a process from every other that has its number later, also after a boot of the host; "": it is not known.
 func processOf(pid int) string {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
+	boot := clock.Boot()
+	if boot == "" {
 		return ""
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -25,7 +27,7 @@ func processOf(pid int) string {
 	if len(fields) <= begun {
 		return ""
 	}
-	return fmt.Sprintf("%d begun at %s, boot %s", pid, fields[begun], strings.TrimSpace(string(boot)))
+	return fmt.Sprintf("%d begun at %s, boot %s", pid, fields[begun], boot)
 }
 
 // another says whether the QEMU that was found is not the one with which the migration began.

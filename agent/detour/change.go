@@ -57,6 +57,7 @@ func (s *Store) write(change uint64) error {
 	}
 	s.mu.Lock()
 	made := s.made
+	s.byClock()
 	data, err := json.Marshal(s.byID)
 	s.mu.Unlock()
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 
 // A lease is kept on the disk as the time of its end, by this host's clock. Clocks are
 // stepped, and those of two hosts differ: so hosts tell each other what is left of a
-// lease, and a step moves the ends of all leases along.
+// lease, and a step moves the ends of all leases along, also one that came while no agent ran.
 
 // Left is what is left of a detour's lease, at least a second; 0: it has no end.
 func (d *Detour) Left() time.Duration {
@@ -26,6 +26,31 @@ func (d *Detour) LeaseFor(left time.Duration) {
 	d.Leased, d.Until, d.For = true, time.Time{}, left
 	if left > 0 {
 		d.Until = clock.Now().Add(left)
+	}
+}
+
+// byClock has the times that are written be by the clock as it was when they were right last. mu is held.
+func (s *Store) byClock() {
+	for _, d := range s.byID {
+		d.Boot, d.Booted = clock.Boot(), s.steps.wall.Add(-s.steps.since)
+	}
+}
+
+// caughtUp moves times that were read along with what the clock was stepped by since they were written. Of a step since the host
+// has booted anew nothing is known.
+func (s *Store) caughtUp() {
+	for _, d := range s.byID {
+		if step := s.steps.wall.Add(-s.steps.since).Sub(d.Booted); d.Boot != "" && d.Boot == clock.Boot() && step.Abs() >= leastStep {
+			d.move(step)
+		}
+	}
+}
+
+// move has a detour's times be by a clock that was stepped.
+func (d *Detour) move(step time.Duration) {
+	d.Up = d.Up.Add(step)
+	if !d.Until.IsZero() {
+		d.Until = d.Until.Add(step)
 	}
 }
 
@@ -49,15 +74,12 @@ func (s *Store) believe(now time.Time) {
 // not moved as well. mu is held.
 func (s *Store) now() time.Time {
 	now := clock.Now()
-	step := s.steps.see(now, time.Since(began))
+	step := s.steps.see(now, clock.SinceBoot())
 	if step == 0 {
 		return now
 	}
 	for _, d := range s.byID {
-		d.Up = d.Up.Add(step)
-		if !d.Until.IsZero() {
-			d.Until = d.Until.Add(step)
-		}
+		d.move(step)
 	}
 	s.stepped += step
 	return now
@@ -93,14 +115,11 @@ func (s *Store) Shifted() (time.Duration, error) {
 	return step, s.write(change)
 }
 
-// began is when this process did; times since then do not jump.
-var began = time.Now()
-
 // leastStep is what a clock must jump by to have been stepped; a slower change is its
 // being set right.
 const leastStep = 2 * time.Second
 
-// clockSteps notices steps of the wall clock, by the monotonic one.
+// clockSteps notices steps of the wall clock, by the one that counts since the host has booted: a host that sleeps is not stepped.
 type clockSteps struct {
 	wall  time.Time
 	since time.Duration

@@ -1,6 +1,8 @@
 package detour
 
 import (
+	"bytes"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -128,5 +130,38 @@ func TestBootedByAClockThatIsBehind(t *testing.T) {
 	}
 	if all := s.of("web"); all[0].ID != forGood || all[1].ID != known || all[2].Up.After(clock.Now()) {
 		t.Errorf("made at %v, %v, %v", all[0].Up, all[1].Up, all[2].Up)
+	}
+}
+
+// TestSteppedWhileNoAgentRan: a lease keeps its length over a step of the clock that no agent saw, as none ran. Of one that was written
+// before the host booted anew it is not known, and it ends when it was to.
+func TestSteppedWhileNoAgentRan(t *testing.T) {
+	const id = "m-0000000a"
+	for _, by := range []time.Duration{7 * time.Hour, -7 * time.Hour} {
+		was := clock.Now().Add(-by) // what the clock showed when it was written
+		s := leased(t, map[string]*Detour{id: {ID: id, Guest: "web", Up: was.Add(-time.Minute), Leased: true, Until: was.Add(5 * time.Minute)}})
+		stepped(s, by)
+		if err := s.write(1); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(s.path, config.Network{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, now, _ := again.Look(id)
+		if left, old := d.Until.Sub(now), now.Sub(d.Up); (left-5*time.Minute).Abs() > 20*time.Second || (old-time.Minute).Abs() > 20*time.Second {
+			t.Errorf("stepped by %v: %v are left of five minutes, and it is %v old, not a minute", by, left, old)
+		}
+
+		data, err := os.ReadFile(s.path)
+		if err == nil {
+			err = os.WriteFile(s.path, bytes.ReplaceAll(data, []byte(clock.Boot()), []byte("another")), 0o600)
+		}
+		if again, err = Load(s.path, config.Network{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := again.byID[id].Until; got.After(was.Add(5 * time.Minute)) {
+			t.Errorf("stepped by %v and booted anew: it ends %v later than it was to", by, got.Sub(was.Add(5*time.Minute)))
+		}
 	}
 }

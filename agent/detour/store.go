@@ -61,6 +61,10 @@ type Detour struct {
 	Leased   bool      `json:"leased"`         // nobody migrates; the lease alone keeps it
 
 	For time.Duration `json:"lease_for,omitempty"` // how long the lease was when it was given; 0: for good
+
+	// Booted is when the host's kernel began to run, by the clock that Up and Until are by, and Boot names that run.
+	Booted time.Time `json:"booted,omitzero"`
+	Boot   string    `json:"boot,omitempty"`
 }
 
 // Addresses of the guest that take the detour.
@@ -141,6 +145,7 @@ func Load(path string, n config.Network) (*Store, error) {
 	}
 	s := New(path, n, map[string]*Detour{})
 	maps.Copy(s.byID, written)
+	s.caughtUp()
 	s.believe(clock.Now())
 	for guest := range s.guests() {
 		s.stood[guest] = s.want(guest)

@@ -2,7 +2,8 @@
 //
 // A time that is kept on the disk, or told to another process, is compared with
 // Now; how long something took is measured with time.Since, which no step of the
-// clock touches. A lab cannot step one host's clock alone, since all its hosts share
+// clock touches; by how much the clock was stepped shows beside SinceBoot, also to the
+// next agent. A lab cannot step one host's clock alone, since all its hosts share
 // a kernel. There, and only there, the variable Variable names a file that holds the
 // difference to the kernel's clock.
 package clock
@@ -11,7 +12,10 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Variable is the environment variable that names the file, a duration such as "-1h".
@@ -32,6 +36,25 @@ func Now() time.Time {
 
 // Until is how far ahead t is on this host's wall clock.
 func Until(t time.Time) time.Duration { return t.Sub(Now()) }
+
+// SinceBoot is for how long this host's kernel has run, what it slept included (CLOCK_BOOTTIME): no step
+// of the clock touches it, and it is the same to all processes.
+func SinceBoot() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // Linux has it since 2.6.39
+	}
+	return time.Duration(t.Nano())
+}
+
+// Boot names this run of the host's kernel: the next one has another; "": it is not known.
+var Boot = sync.OnceValue(func() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+})
 
 // Step makes the clock of the processes whose Variable names path differ from the
 // kernel's by d.
