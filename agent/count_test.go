@@ -65,7 +65,7 @@ func TestSourceIsCounted(t *testing.T) {
 	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web", Memory: 1 << 28}}}
 	m := leaving(a)
 	rec, at := m.rec, time.Now()
-	rec.Edit(func(r *record.Report) { r.Requested = at.UnixNano() })
+	rec.Edit(func(r *record.Report) { r.Requested = rec.Stamp(at) })
 	rec.Enter(migration.Check, at)
 	rec.Enter(migration.Copy, at.Add(time.Second))
 	rec.Event(migration.SourceSuspend)
@@ -82,7 +82,7 @@ func TestSourceIsCounted(t *testing.T) {
 	rec.Edit(func(r *record.Report) {
 		r.WireBytes, r.DiskBytes = map[string]int64{"public-public": 900}, 70
 		r.DataPath = &record.DataPath{ReadBytes: 50, SentBytes: 40}
-		r.Resumed, r.MemoryDone = at.Add(3*time.Second).UnixNano(), at.Add(-time.Hour).UnixNano()
+		r.Resumed, r.MemoryDone = rec.Stamp(at.Add(3*time.Second)), rec.Stamp(at.Add(-time.Hour))
 		r.LastTick, r.FirstTick = &record.Tick{At: at.UnixNano()}, &record.Tick{At: at.Add(40 * time.Millisecond).UnixNano()}
 	})
 	rec.End(migration.Completed, nil, at.Add(4*time.Second))

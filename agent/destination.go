@@ -266,7 +266,7 @@ func (m *incoming) tellLoaded(ctx context.Context, machine vm.Machine) {
 		m.rec.Moment(record.StepLoaded) // what is done from now on makes the guest wait
 	}
 	if !mayHandEarly(m.plan) {
-		m.rec.Edit(func(r *record.Report) { r.MemoryDone = time.Now().UnixNano() })
+		m.rec.Edit(func(r *record.Report) { r.MemoryDone = m.rec.Now() })
 	}
 	m.tell(ctx, in) //nolint:errcheck // it ends with ctx
 }

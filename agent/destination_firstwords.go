@@ -24,7 +24,7 @@ func (m *incoming) hearFirstWords(ctx context.Context) {
 	}
 	wanted := min(uint64(max(*rep.Held, 0)), firstWords) //nolint:gosec // not negative
 	if awaitWords(ctx, m.work.queue.Spoken, wanted) && wanted > 0 {
-		sleep(ctx, min(time.Since(time.Unix(0, rep.Resumed)), limits.FirstWords.For))
+		sleep(ctx, min(time.Duration(m.rec.Now()-rep.Resumed), limits.FirstWords.For))
 	}
 }
 

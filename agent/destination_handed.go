@@ -62,7 +62,7 @@ func (m *incoming) writeHanded() error {
 	if err := m.a.announceGuest(g); err != nil {
 		m.rec.Note("its LAN was not told where it is: " + err.Error())
 	}
-	now := time.Now().UnixNano()
+	now := m.rec.Now()
 	m.rec.Edit(func(r *record.Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
 	m.rec.Add(record.Event{Kind: "event", Name: migration.HandoverDone, At: now})
 	m.work.named = m.a.tellNames(m.plan, m.rec)

@@ -40,10 +40,10 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
 	}
 	if m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, tickHeard) }) == nil {
-		first := firstTick(ctx, g.channel())
+		first := firstTick(ctx, m.rec, g.channel())
 		sleep(ctx, ticksHeard*tickHeard)
 		if first != nil {
-			first = truest(first, g.channel().Events())
+			first = truest(m.rec, first, g.channel().Events())
 			m.rec.Edit(func(r *record.Report) { r.FirstTick = first })
 		}
 	}
@@ -91,7 +91,7 @@ const (
 )
 
 // firstTick is the next that is heard, nil where there is none.
-func firstTick(ctx context.Context, c guest.Channel) *record.Tick {
+func firstTick(ctx context.Context, rec *record.Record, c guest.Channel) *record.Tick {
 	ctx, cancel := limits.FirstTick.On(ctx)
 	defer cancel()
 	for {
@@ -101,7 +101,7 @@ func firstTick(ctx context.Context, c guest.Channel) *record.Tick {
 				return nil
 			}
 			if e.Name == guest.EventTick {
-				return &record.Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}
+				return &record.Tick{N: e.N, At: rec.Stamp(e.At), Mono: e.MonoNS}
 			}
 		case <-ctx.Done():
 			return nil
@@ -110,7 +110,7 @@ func firstTick(ctx context.Context, c guest.Channel) *record.Tick {
 }
 
 // truest is the best of a tick and those that were heard since; it does not wait.
-func truest(first *record.Tick, events <-chan guest.Event) *record.Tick {
+func truest(rec *record.Record, first *record.Tick, events <-chan guest.Event) *record.Tick {
 	for {
 		select {
 		case e, ok := <-events:
@@ -118,7 +118,7 @@ func truest(first *record.Tick, events <-chan guest.Event) *record.Tick {
 				return first
 			}
 			if e.Name == guest.EventTick {
-				first = record.Truer(first, &record.Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, false)
+				first = record.Truer(first, &record.Tick{N: e.N, At: rec.Stamp(e.At), Mono: e.MonoNS}, false)
 			}
 		default:
 			return first

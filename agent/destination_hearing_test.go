@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/migration"
 	"godwit/vm/guest"
 )
 
@@ -102,7 +103,7 @@ func TestTruest(t *testing.T) {
 		mono := int64(500+10*i) * ms
 		events <- guest.Event{Name: guest.EventTick, N: uint64(i), MonoNS: mono, At: at.Add(time.Duration(mono + delay*ms))}
 	}
-	if got := truest(&record.Tick{N: 1, At: 900 * ms, Mono: 490 * ms}, events); got.At-got.Mono != 20*ms {
+	if got := truest(record.New("rome", migration.Plan{}, at), &record.Tick{N: 1, At: 900 * ms, Mono: 490 * ms}, events); got.At-got.Mono != 20*ms {
 		t.Errorf("%+v", got)
 	}
 }

@@ -295,8 +295,8 @@ func whileTold(ctx context.Context, l limits.Limit, c guest.Channel) (context.Co
 // noteLast keeps when the last connection followed: the guest is asked, and answers, some time after that.
 func (m *incoming) noteLast(joins guest.Joins) {
 	ago := time.Duration(joins.LastMS) * time.Millisecond
-	ran := time.Unix(0, m.rec.Snapshot().Resumed)
-	if at := time.Now().Add(-ago); joins.Joined > 0 && ago > 0 && at.After(ran) {
+	ran := m.rec.Snapshot().Resumed
+	if at := time.Now().Add(-ago); joins.Joined > 0 && ago > 0 && m.rec.Stamp(at) > ran {
 		m.rec.MomentAt(record.StepCame, at)
 	}
 }

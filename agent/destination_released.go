@@ -51,7 +51,7 @@ func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
 	case state.Vanished:
 		return ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
 	case state.Running():
-		return runningAnswer(m.rec.Snapshot())
+		return runningAnswer(m.rec)
 	case state.Declines():
 		return ReleaseAnswer{State: "declined", Problem: state.Problem}
 	}
@@ -64,17 +64,18 @@ func (a *Agent) endedAnswer(r *http.Request, epoch uint64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answerOf(rec.Snapshot()), nil
+	return answerOf(rec), nil
 }
 
 // runningAnswer says that the guest runs here, or did; see compareClocks.
-func runningAnswer(rep record.Report) ReleaseAnswer {
-	return ReleaseAnswer{State: "running", Resumed: rep.Resumed, Now: time.Now().UnixNano()}
+func runningAnswer(rec *record.Record) ReleaseAnswer {
+	return ReleaseAnswer{State: "running", Resumed: rec.Snapshot().Resumed, Now: rec.Now()}
 }
 
-func answerOf(rep record.Report) ReleaseAnswer {
+func answerOf(rec *record.Record) ReleaseAnswer {
+	rep := rec.Snapshot()
 	if rep.Outcome == migration.Completed {
-		return runningAnswer(rep)
+		return runningAnswer(rec)
 	}
 	return ReleaseAnswer{State: "declined", Problem: rep.Problem}
 }

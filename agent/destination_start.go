@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -40,7 +39,7 @@ func (m *incoming) start(ctx context.Context) error {
 		return err
 	}
 	m.work.started.Store(true) // or it was started, and its QEMU did not say so
-	now := time.Now().UnixNano()
+	now := m.rec.Now()
 	m.rec.Edit(func(r *record.Report) { r.Resumed = now })
 	m.rec.Add(record.Event{Kind: "event", Name: migration.TargetResume, At: now})
 	m.takeGuest()

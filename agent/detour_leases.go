@@ -308,6 +308,9 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 	}
 	a.vacated.leave(d.Guest, d.LedAway()...)
 	now := time.Now().UnixNano()
+	if rec := a.records.Find(d.ID); rec != nil {
+		now = rec.Now()
+	}
 	a.records.Amend(d.ID, func(r *record.Report) {
 		if r.TunnelDown == 0 {
 			r.TunnelDown = now

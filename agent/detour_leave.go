@@ -69,7 +69,7 @@ func (m *incoming) leave(ctx context.Context) error {
 // endDetours ends all that led to the guest's old addresses.
 func (m *incoming) endDetours(ctx context.Context) error {
 	err := m.a.endGuestDetours(ctx, m.work.guest, false, false)
-	now := time.Now().UnixNano()
+	now := m.rec.Now()
 	m.rec.Edit(func(r *record.Report) { r.TunnelDown = now })
 	return err
 }

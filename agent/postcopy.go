@@ -148,7 +148,7 @@ func (m *incoming) awaitLoaded(ctx context.Context, machine vm.Machine) (vm.Prog
 	go func() {
 		p, err := machine.AwaitMigration(ctx)
 		if err == nil { // else pages are missing, and come by others
-			m.rec.Edit(func(r *record.Report) { r.MemoryDone = time.Now().UnixNano() })
+			m.rec.Edit(func(r *record.Report) { r.MemoryDone = m.rec.Now() })
 		}
 		ended <- end{p, err}
 	}()
@@ -215,7 +215,7 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 		if err == nil {
 			m.rec.Edit(func(r *record.Report) {
 				if r.MemoryDone == 0 { // an earlier agent waited for QEMU's word
-					r.MemoryDone = time.Now().UnixNano()
+					r.MemoryDone = m.rec.Now()
 				}
 			})
 			m.compareLate()

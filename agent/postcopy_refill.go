@@ -159,7 +159,7 @@ func (m *outgoing) keepServing(ctx context.Context) {
 		}
 		whole, err := m.refill(ctx)
 		if whole {
-			m.rec.Edit(func(r *record.Report) { r.MemoryDone = cmp.Or(r.MemoryDone, time.Now().UnixNano()) })
+			m.rec.Edit(func(r *record.Report) { r.MemoryDone = cmp.Or(r.MemoryDone, m.rec.Now()) })
 			return
 		}
 		if errors.Is(err, errLost) {
@@ -188,7 +188,7 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 		case <-lanes.Done():
 			m.noteDataPath()
 			if lanes.Err() == nil {
-				m.rec.Edit(func(r *record.Report) { r.MemoryDone = time.Now().UnixNano() })
+				m.rec.Edit(func(r *record.Report) { r.MemoryDone = m.rec.Now() })
 				m.progress(m.lastPages(lanes)) // nothing is left
 			}
 			return lanes.Err()

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -67,7 +66,7 @@ func (m *outgoing) takeDown(next migration.Source) {
 	if m.work.mirrors != nil {
 		rep.DiskBytes = m.work.mirrors.carried()
 	}
-	rep.Enter(next.Phase(), time.Now())
+	rep.Enter(next.Phase(), m.rec.Now())
 	if data, err := json.Marshal(rep); err == nil && len(data) <= mostFigures {
 		m.kept = data
 	}
@@ -104,7 +103,7 @@ func (m *outgoing) keepMemory(p vm.Progress) {
 	downtime := milliseconds(p.Downtime)
 	m.rec.Edit(func(r *record.Report) {
 		if !m.found { // else the last byte left before anybody here looked, and the destination knows
-			r.MemoryDone = time.Now().UnixNano()
+			r.MemoryDone = m.rec.Now()
 		}
 		r.QEMUDowntimeMS = &downtime
 		if r.Rounds == 0 { // nobody waited for it to fit: stopcopy

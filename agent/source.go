@@ -118,7 +118,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 		err := errors.Join(m.endDirect(ctx), m.a.detours.Remove(ctx, m.detourID()))
 		m.rec.Edit(func(r *record.Report) {
 			if err == nil && r.TunnelUp != 0 && r.TunnelDown == 0 {
-				r.TunnelDown = time.Now().UnixNano()
+				r.TunnelDown = m.rec.Now()
 			}
 		})
 		return err
@@ -201,7 +201,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 		m.cutMirrors() // QEMU may wait for a write that a dead path holds up
 		return err
 	}
-	m.rec.Edit(func(r *record.Report) { r.Paused = time.Now().UnixNano() })
+	m.rec.Edit(func(r *record.Report) { r.Paused = m.rec.Now() })
 	m.rec.Event(migration.SourceSuspend)
 	if err := m.finishDisks(ctx); err != nil {
 		return err

@@ -36,7 +36,7 @@ func (m *outgoing) checkHooks() error {
 // ctx ends the hook that runs is killed.
 func (m *outgoing) askHooks(ctx context.Context, name migration.EventName) (asked int, err error) {
 	m.rec.Event(name)
-	call := callOf(m.a.config.Host, m.plan, record.Event{At: time.Now().UnixNano(), Name: name, Phase: m.state.Phase()})
+	call := callOf(m.a.config.Host, m.plan, record.Event{At: m.rec.Now(), Name: name, Phase: m.state.Phase()})
 	asked, err = m.a.hooks.Ask(ctx, call)
 	if ctx.Err() != nil {
 		return asked, context.Cause(ctx)

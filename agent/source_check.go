@@ -214,7 +214,7 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	if err := m.work.accepted.check(m.plan, n); err != nil {
 		return err
 	}
-	m.work.skew = time.Duration(m.work.accepted.Now - (sent.UnixNano()+back.UnixNano())/2)
+	m.work.skew = time.Duration(m.work.accepted.Now - (m.rec.Stamp(sent)+m.rec.Stamp(back))/2)
 	if abs(m.work.skew) < back.Sub(sent)/2 {
 		m.work.skew = 0 // within what the measurement cannot tell from none
 	}

@@ -11,14 +11,14 @@ import "time"
 // say), and when it was asked for and heard, by ours.
 func (m *outgoing) compareClocks(there int64, asked, heard time.Time) {
 	if there != 0 {
-		m.work.skew = skewBy(m.work.skew, there, asked, heard, m.link.Trip())
+		m.work.skew = skewBy(m.work.skew, there, m.rec.Stamp(asked), m.rec.Stamp(heard), m.link.Trip())
 	}
 }
 
 // skewBy is how far the other clock is ahead, by such an answer, over a path of that round trip; before: as was known so far. Two clocks that nothing
 // tells apart are taken to be equal.
-func skewBy(before time.Duration, there int64, asked, heard time.Time, trip time.Duration) time.Duration {
-	least, most := time.Duration(there-heard.UnixNano()), time.Duration(there-asked.UnixNano()) // it left in between
+func skewBy(before time.Duration, there, asked, heard int64, trip time.Duration) time.Duration {
+	least, most := time.Duration(there-heard), time.Duration(there-asked) // it left in between
 	if before == 0 && least <= 0 && most >= 0 {
 		return 0
 	}

@@ -32,7 +32,7 @@ func TestSkewBy(t *testing.T) {
 		{"drifted since", 2 * time.Second, 2*time.Second + 190*ms, 100 * ms, 2*time.Second + 100*ms},
 		{"faster than any before", time.Hour, time.Hour + 3*ms, 5 * ms, time.Hour + 3*ms},
 	} {
-		if got := skewBy(c.before, at.Add(c.there).UnixNano(), at, at.Add(c.took), 20*ms); got != c.want {
+		if got := skewBy(c.before, at.Add(c.there).UnixNano(), at.UnixNano(), at.Add(c.took).UnixNano(), 20*ms); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -52,7 +52,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	}
 	go func() {
 		defer close(done)
-		hearTicks(c, &last, stop, sync.OnceFunc(func() { close(heard) }), func() { slowing.Go(slower) })
+		hearTicks(m.rec, c, &last, stop, sync.OnceFunc(func() { close(heard) }), func() { slowing.Go(slower) })
 	}()
 	end := sync.OnceFunc(func() { close(stop) })
 	m.work.lastTick = last.Load
@@ -73,7 +73,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 
 // hearTicks keeps the last tick until stop is closed, or there are no more events. It calls first when it has heard the first
 // one, or there will be none, and followed when it has heard ticksFollowed.
-func hearTicks(c guest.Channel, last *atomic.Pointer[record.Tick], stop <-chan struct{}, first, followed func()) {
+func hearTicks(rec *record.Record, c guest.Channel, last *atomic.Pointer[record.Tick], stop <-chan struct{}, first, followed func()) {
 	for n := 0; ; {
 		select {
 		case e, ok := <-c.Events():
@@ -84,7 +84,7 @@ func hearTicks(c guest.Channel, last *atomic.Pointer[record.Tick], stop <-chan s
 			if e.Name != guest.EventTick {
 				continue
 			}
-			last.Store(record.Truer(last.Load(), &record.Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true))
+			last.Store(record.Truer(last.Load(), &record.Tick{N: e.N, At: rec.Stamp(e.At), Mono: e.MonoNS}, true))
 			first()
 			if n++; n == ticksFollowed {
 				followed()
@@ -169,7 +169,7 @@ func (m *outgoing) hearLanding(events []record.Event, kept *int) {
 	}
 	if handed != 0 { // by an agent that was started again it may be heard long after
 		m.rec.Edit(func(r *record.Report) { r.Handed = handed })
-		m.rec.Enter(migration.Settle, time.Unix(0, handed))
+		m.rec.EnterAt(migration.Settle, handed)
 	}
 }
 
@@ -338,7 +338,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 	if n != nil && len(n.Leased) == 0 || slices.Contains(ends, m.detourID()) {
 		m.rec.Edit(func(r *record.Report) {
 			if r.TunnelDown == 0 {
-				r.TunnelDown = time.Now().UnixNano()
+				r.TunnelDown = m.rec.Now()
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func (m *outgoing) predict(n config.Neighbour, basis *sample.Basis) {
 		facts.Speed = m.a.records.Copied(m.plan.To, facts.Rate).Foresee(facts.Speed)
 	}
 	requested, _ := m.rec.Moments()
-	facts.Spent = time.Since(time.Unix(0, requested))
+	facts.Spent = time.Duration(m.rec.Now() - requested)
 	f := policy.Predict(facts)
 	m.noteForecast(f)
 	m.rec.Edit(func(r *record.Report) {

@@ -104,7 +104,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.rec.Edit(func(r *record.Report) { r.TunnelUp = time.Now().UnixNano() })
+	m.rec.Edit(func(r *record.Report) { r.TunnelUp = m.rec.Now() })
 	if err := t.Verify(ctx); err != nil {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"tunnel %s → %s does not carry packets: %v; is UDP port %d open?", m.plan.From, m.plan.To, err, d.Tunnel.Remote.Port())}

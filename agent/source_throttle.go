@@ -40,7 +40,7 @@ func (m *outgoing) throttle(ctx context.Context, copying *policy.Copying, look p
 		percent, policy.Pause(percent, vm.ThrottleRuns), why))
 	m.rec.Edit(func(r *record.Report) {
 		if r.Throttled == nil {
-			r.Throttled = &record.Throttled{Why: why, At: m.a.clock().UnixNano()}
+			r.Throttled = &record.Throttled{Why: why, At: m.rec.Now()}
 		}
 		r.Throttled.Percent = percent
 	})

@@ -30,6 +30,7 @@ type Record struct {
 	order  int64 // among those that have ended since the agent started: by the clock, which may be stepped back, the last would be no longer known than the first
 	born   int64 // unix ns, tells the records of an agent's lives apart
 	begun  time.Time
+	from   int64     // unix ns that the clock showed then
 	told   time.Time // when the last progress line was
 
 	// These are set before the migration begins.
@@ -61,9 +62,16 @@ func withOne[T any](all []T, one T, most int) []T {
 // New begins the record of a migration on a host.
 func New(host string, plan migration.Plan, now time.Time) *Record {
 	return &Record{
-		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(), begun: time.Now(), report: NewReport(plan, now.UnixNano()),
+		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(), begun: now, from: now.UnixNano(), report: NewReport(plan, now.UnixNano()),
 	}
 }
+
+// Now is the time, unix ns, by the clock as it went when the record began: how long something took is read off what is
+// kept here, and a step of the clock in between would show in that.
+func (r *Record) Now() int64 { return r.Stamp(time.Now()) }
+
+// Stamp is Now as it was at t, a time of this process.
+func (r *Record) Stamp(t time.Time) int64 { return r.from + int64(t.Sub(r.begun)) }
 
 // Add appends e, stamping what it lacks.
 func (r *Record) Add(e Event) {
@@ -74,7 +82,7 @@ func (r *Record) Add(e Event) {
 	}
 	e.N = len(r.events) + 1
 	if e.At == 0 {
-		e.At = time.Now().UnixNano()
+		e.At = r.Now()
 	}
 	if e.Host == "" {
 		e.Host = r.host
@@ -148,7 +156,7 @@ func (r *Record) Timed(name string, f func() error) error {
 // Took keeps a step of the critical path that began then and ends now.
 func (r *Record) Took(name string, start time.Time) {
 	r.Edit(func(rep *Report) {
-		rep.Critical = withOne(rep.Critical, Step{name, start.UnixNano(), float64(time.Since(start).Microseconds()) / 1000}, mostSteps)
+		rep.Critical = withOne(rep.Critical, Step{name, r.Stamp(start), float64(time.Since(start).Microseconds()) / 1000}, mostSteps)
 	})
 }
 
@@ -158,17 +166,20 @@ func (r *Record) Moment(name string) { r.MomentAt(name, time.Now()) }
 // MomentAt keeps when something on the critical path was so.
 func (r *Record) MomentAt(name string, at time.Time) {
 	r.Edit(func(rep *Report) {
-		rep.Critical = withOne(rep.Critical, Step{Name: name, At: at.UnixNano()}, mostSteps)
+		rep.Critical = withOne(rep.Critical, Step{Name: name, At: r.Stamp(at)}, mostSteps)
 	})
 }
 
 // Enter ends the phase under way and begins the next; "" only ends.
-func (r *Record) Enter(p migration.Phase, at time.Time) {
+func (r *Record) Enter(p migration.Phase, at time.Time) { r.EnterAt(p, r.Stamp(at)) }
+
+// EnterAt is Enter at such a time as Now is.
+func (r *Record) EnterAt(p migration.Phase, at int64) {
 	r.mu.Lock()
 	entered := r.report.Enter(p, at)
 	r.mu.Unlock()
 	if entered && p != "" {
-		r.Add(Event{Kind: "phase", Phase: p, At: at.UnixNano()})
+		r.Add(Event{Kind: "phase", Phase: p, At: at})
 	}
 }
 
@@ -219,7 +230,7 @@ func (r *Record) End(outcome migration.Outcome, problem *migration.Problem, now 
 		text += ": " + problem.Text
 	}
 	r.Edit(func(rep *Report) {
-		rep.Outcome, rep.Problem, rep.Ended = outcome, problem, now.UnixNano()
+		rep.Outcome, rep.Problem, rep.Ended = outcome, problem, r.Stamp(now)
 	})
 	if r.Done != nil {
 		r.Done(r.Snapshot())

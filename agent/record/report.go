@@ -14,7 +14,7 @@ import (
 // Event is one line of a migration's story. Kind says which fields are set.
 type Event struct {
 	N     int                 `json:"n"`  // counts from 1 within the migration
-	At    int64               `json:"at"` // unix ns, by the clock of Host
+	At    int64               `json:"at"` // unix ns, by the clock of Host as it went when the migration began
 	Host  string              `json:"host"`
 	Kind  string              `json:"kind"` // phase, event, progress, step, connection, note, outcome
 	Phase migration.Phase     `json:"phase,omitempty"`
@@ -235,18 +235,18 @@ func (r *Report) Longest() (what string, took time.Duration) {
 }
 
 // Enter does so, and says whether the phase was another.
-func (r *Report) Enter(p migration.Phase, at time.Time) bool {
+func (r *Report) Enter(p migration.Phase, at int64) bool {
 	if n := len(r.Phases); n > 0 {
 		last := &r.Phases[n-1]
 		if last.Name == p {
 			return false
 		}
 		if last.End == 0 {
-			last.End = at.UnixNano()
+			last.End = at
 		}
 	}
 	if p != "" {
-		r.Phases = append(r.Phases, PhaseSpan{Name: p, Start: at.UnixNano()})
+		r.Phases = append(r.Phases, PhaseSpan{Name: p, Start: at})
 	}
 	return true
 }
