@@ -23,7 +23,7 @@ type FleetCA struct {
 }
 
 // NewFleetCA makes a CA and writes DIR/ca.pem. The key stays in memory.
-// Certificates are valid from an hour before now (clocks differ) for a year.
+// Certificates are valid until a year after now.
 func NewFleetCA(dir string, now time.Time) (*FleetCA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -46,11 +46,14 @@ func NewFleetCA(dir string, now time.Time) (*FleetCA, error) {
 
 // Issue writes DIR/HOST.pem and DIR/HOST.key for host.
 func (ca *FleetCA) Issue(host string, now time.Time) error {
+	return ca.issue(host, certificate(host, now))
+}
+
+func (ca *FleetCA) issue(host string, template *x509.Certificate) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("issue certificate %s: %w", host, err)
 	}
-	template := certificate(host, now)
 	template.DNSNames = []string{host}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -76,7 +79,7 @@ func certificate(name string, now time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    now.Add(-time.Hour),
+		NotBefore:    time.Unix(0, 0), // a beginning keeps nobody out, and bars hosts whose clocks are behind: some boot in 1970
 		NotAfter:     now.AddDate(1, 0, 0),
 	}
 }

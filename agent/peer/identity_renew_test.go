@@ -188,7 +188,17 @@ func TestRenewedAheadOfTime(t *testing.T) {
 		var told []error
 		id := paris(t, dir, &told)
 		ends := id.Expires()
-		put(t, dir, of(issued(t, time.Now().Add(2*time.Hour)), "ca.pem", "paris.pem", "paris.key")...)
+		next, ahead := t.TempDir(), time.Now().Add(2*time.Hour)
+		ca, err := NewFleetCA(next, ahead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := certificate("paris", ahead)
+		later.NotBefore = ahead.Add(-time.Hour)
+		if err := ca.issue("paris", later); err != nil {
+			t.Fatal(err)
+		}
+		put(t, dir, of(next, "ca.pem", "paris.pem", "paris.key")...)
 		for range 3 {
 			if id.Expires() != ends {
 				t.Fatal("it counts before it is valid")
