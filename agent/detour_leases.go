@@ -217,10 +217,17 @@ func ledOn(d detour.Detour, all []detour.Detour) bool {
 	})
 }
 
+// shortLease says whether a tunnel is to have its own lease anew. Of one that ends later than any was told to the clock was set back: by what is left
+// of it for the tunnel itself it may end at any time.
+func shortLease(until time.Time) bool {
+	left := clock.Until(until)
+	return left <= config.DefaultLease || left > 2*config.DefaultLease
+}
+
 // extend keeps the tunnel's own lease ahead: it ends by itself only when no agent
 // lives that could end it.
 func (a *Agent) extend(ctx context.Context, d detour.Detour) {
-	if clock.Until(d.Tunnel.Lease) > config.DefaultLease {
+	if !shortLease(d.Tunnel.Lease) {
 		return
 	}
 	t, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name)

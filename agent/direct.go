@@ -169,7 +169,7 @@ func (a *Agent) extendMemoryTunnels(ctx context.Context) {
 			continue
 		}
 		t, err := tunnel.Attach(ctx, a.tunnelDir(), name)
-		if err == nil && clock.Until(t.Lease) <= config.DefaultLease {
+		if err == nil && shortLease(t.Lease) {
 			err = t.Extend(ctx, clock.Now().Add(2*config.DefaultLease))
 		}
 		if err != nil {

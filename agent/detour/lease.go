@@ -49,8 +49,10 @@ func (s *Store) caughtUp() {
 // move has a detour's times be by a clock that was stepped.
 func (d *Detour) move(step time.Duration) {
 	d.Up = d.Up.Add(step)
-	if !d.Until.IsZero() {
-		d.Until = d.Until.Add(step)
+	for _, end := range []*time.Time{&d.Until, &d.Tunnel.Lease} {
+		if !end.IsZero() {
+			*end = end.Add(step)
+		}
 	}
 }
 

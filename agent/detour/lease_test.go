@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/internal/clock"
+	"godwit/netstate/tunnel"
 )
 
 func TestClockSteps(t *testing.T) {
@@ -34,7 +35,7 @@ func TestClockSteps(t *testing.T) {
 func TestLeasesMoveWithTheClock(t *testing.T) {
 	now := clock.Now()
 	const a, b = "m-0000000a", "m-0000000b-rome"
-	s := leased(t, map[string]*Detour{a: {ID: a, Guest: "web", Up: now, Until: now.Add(config.DefaultLease)}, b: {ID: b, Guest: "web", Up: now}})
+	s := leased(t, map[string]*Detour{a: {ID: a, Guest: "web", Up: now, Until: now.Add(config.DefaultLease), Tunnel: tunnel.Config{Lease: now.Add(config.DefaultLease)}}, b: {ID: b, Guest: "web", Up: now}})
 	stepped(s, time.Hour)
 	if step, err := s.Shifted(); err != nil || (step-time.Hour).Abs() > time.Second {
 		t.Fatalf("stepped by %v, %v", step, err)
@@ -44,6 +45,9 @@ func TestLeasesMoveWithTheClock(t *testing.T) {
 	}
 	if got := s.byID[a].Until.Sub(now); (got - config.DefaultLease - time.Hour).Abs() > time.Second {
 		t.Errorf("a's lease ends in %v", got)
+	}
+	if got := s.byID[a].Tunnel.Lease.Sub(now); (got - config.DefaultLease - time.Hour).Abs() > time.Second {
+		t.Errorf("its tunnel's own ends in %v: it could not be brought up, or lengthened, by that", got)
 	}
 	if !s.byID[b].Until.IsZero() {
 		t.Error("one without an end has got one")

@@ -119,11 +119,7 @@ func keep(c Config) error {
 			stop(errors.New("its device is gone"))
 		case <-carrier.ended():
 			stop(errors.New("its device has ended"))
-		case <-k.lease.C:
-			if clock.Now().Before(k.config.Lease) {
-				k.lease.Reset(clock.Until(k.config.Lease))
-				continue
-			}
+		case <-k.lease.C: // by what was left of it when it was given: the clock may have been set back since, by years
 			stop(errors.New("its lease has passed"))
 		case s := <-term:
 			stop(errors.New(s.String()))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/internal/child"
+	"godwit/internal/clock"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"
 )
@@ -62,6 +63,25 @@ func TestEnds(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestEndsThoughTheClockWasSetBack: a tunnel that nobody keeps lives for no longer than it was told to, though its host's clock was ahead then and
+// was set right since.
+func TestEndsThoughTheClockWasSetBack(t *testing.T) {
+	host := filepath.Join(t.TempDir(), "clock")
+	t.Setenv(clock.Variable, host)
+	n := pathNet(t)
+	tun := up(t, n.Net, "a", ends(t, VXLAN, "10.9.1.2:4789", "10.9.2.2:4789")[0])
+	if err := tun.Extend(t.Context(), time.Now().Add(200*time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if err := clock.Step(host, -3*365*24*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	nettest.Eventually(t, "process gone", 3*time.Second, func() bool {
+		_, err := os.Stat("/proc/" + strconv.Itoa(tun.PID))
+		return err != nil
+	})
 }
 
 // TestOutlivesAndFound: the tunnel lives on when its parent was killed, is found
