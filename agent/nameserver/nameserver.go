@@ -111,20 +111,21 @@ func (c Config) NameOf(guest string) string {
 // new ones, never some of each.
 func (c Config) Update(ctx context.Context, guest string, addrs []netip.Addr) error {
 	name := c.NameOf(guest)
-	if err := c.update(ctx, name, addrs); err != nil {
+	if err := c.update(ctx, name, addrs, time.Now()); err != nil {
 		return fmt.Errorf("update %s at name server %s: %w", name, c.address(), err)
 	}
 	return nil
 }
 
-func (c Config) update(ctx context.Context, name string, addrs []netip.Addr) error {
+// update is Update, now by this host's clock.
+func (c Config) update(ctx context.Context, name string, addrs []netip.Addr, now time.Time) error {
 	secret, err := readSecret(c.Key.File)
 	if err != nil {
 		return err
 	}
 	m := c.message(name, addrs)
 	key := dns.Fqdn(strings.ToLower(c.Key.Name))
-	m.SetTsig(key, dns.Fqdn(c.algorithm()), fudge, time.Now().Unix())
+	m.SetTsig(key, dns.Fqdn(c.algorithm()), fudge, now.Unix())
 	client := dns.Client{Net: "tcp", TsigSecret: map[string]string{key: secret}, Timeout: answerLimit}
 	answer, _, err := client.ExchangeContext(ctx, m, c.address())
 	switch {
@@ -165,15 +166,19 @@ func (c Config) message(name string, addrs []netip.Addr) *dns.Msg {
 // refusal says what the server's answer means, and what to look at.
 func refusal(answer *dns.Msg) error {
 	code := dns.RcodeToString[answer.Rcode]
-	if t := answer.IsTsig(); t != nil && t.Error != dns.RcodeSuccess {
+	t := answer.IsTsig()
+	if t != nil && t.Error != dns.RcodeSuccess {
 		code += ", " + dns.RcodeToString[int(t.Error)]
+	}
+	if t != nil && t.Error == dns.RcodeBadTime {
+		return fmt.Errorf("refused (%s): its clock and this host's differ by more than %v; set them right", code, fudge*time.Second)
 	}
 	hint := ""
 	switch answer.Rcode {
 	case dns.RcodeRefused:
 		hint = ": it does not let this key change the name"
 	case dns.RcodeNotAuth:
-		hint = ": it does not know the key or the zone, or its clock differs"
+		hint = ": it does not know the key or the zone"
 	case dns.RcodeYXRrset:
 		hint = ": the name is an alias (CNAME), which has no addresses of its own; delete that record, or give guests other names"
 	case dns.RcodeNotZone:

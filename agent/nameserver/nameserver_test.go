@@ -133,6 +133,20 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// TestUpdateByAWrongClock: what the server refuses as the host's clock is wrong names the clock, and neither key nor zone.
+func TestUpdateByAWrongClock(t *testing.T) {
+	c := bind(t)
+	for _, now := range []time.Time{time.Unix(60, 0), time.Now().Add(-7 * time.Hour), time.Now().AddDate(30, 0, 0)} {
+		err := c.update(t.Context(), c.NameOf("web"), addrs("10.1.1.10"), now)
+		if want := "refused (NOTAUTH, BADTIME): its clock and this host's differ by more than 5m0s; set them right"; err == nil || err.Error() != want {
+			t.Errorf("at %v: %v, want %s", now, err, want)
+		}
+	}
+	if err := c.update(t.Context(), c.NameOf("web"), addrs("10.1.1.10"), time.Now().Add(-4*time.Minute)); err != nil {
+		t.Errorf("four minutes behind: %v", err)
+	}
+}
+
 // TestUpdateFails: each way to go wrong is one line that says what to look at.
 func TestUpdateFails(t *testing.T) {
 	good := bind(t)
