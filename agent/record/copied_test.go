@@ -16,16 +16,16 @@ func TestCopiedTo(t *testing.T) {
 	add := func(id, to string, ended int64, pages int64, change func(*Report)) {
 		plan := migration.Plan{ID: id, Guest: "web", From: "paris", To: to, Bandwidth: 20e6}
 		rec := New("paris", plan, time.Now())
-		rec.report.Outcome, rec.report.Ended = migration.Completed, ended
 		rec.report.Phases = []PhaseSpan{{migration.Check, 0, 7}, {migration.Copy, 7, 7 + int64(3*time.Second)}}
 		rec.report.WireBytes, rec.report.DiskBytes = map[string]int64{"a-b": 5000, "c-d": 600}, 100
 		rec.report.DataPath = &DataPath{Pages: map[string]int64{"zero": 1e6, "raw": pages, "known": 2 * pages}, SentBytes: 1900, Repeated: 100}
+		rec.End(migration.Completed, nil, time.Unix(ended, 0))
 		change(&rec.report)
 		s.Add(rec)
 	}
 	as := func(*Report) {}
 	add("m-1", "rome", 10, 1000, as)
-	add("m-2", "rome", 20, 2000, as)
+	add("m-2", "rome", 5, 2000, as) // the clock was set back
 	add("m-3", "rome", 30, 3000, func(r *Report) { r.Outcome = migration.Aborted })
 	add("m-4", "rome", 40, 4000, func(r *Report) { r.DataPath = nil })
 	add("m-5", "rome", 50, 5000, func(r *Report) { r.From, r.To = "rome", "paris" })

@@ -320,8 +320,8 @@ func (r *Record) Aborted(why *migration.Problem) {
 	r.Add(Event{Kind: "event", Name: migration.MigrationAborted, Text: text})
 }
 
-// copied is its copy of memory, if it went to that host over our own data path, and when it ended; 0: it did not.
-func (r *Record) copied(to string) (c policy.Copied, ended int64) {
+// copied is its copy of memory, if it went to that host over our own data path, and its place among what has ended; 0: it is not.
+func (r *Record) copied(to string) (c policy.Copied, place int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rep := &r.report
@@ -342,5 +342,5 @@ func (r *Record) copied(to string) (c policy.Copied, ended int64) {
 		}
 	}
 	c.Wire, c.Rate = rep.DataPath.SentBytes+rep.DataPath.Repeated, r.plan.Bandwidth // what left the uplinks is of all tries
-	return c, rep.Ended
+	return c, r.order
 }

@@ -123,10 +123,10 @@ func (s *Store) Reports() []Report {
 // Copied is the last copy of memory to that host over our own data path, since this agent was started; paths there carry rate.
 func (s *Store) Copied(to string, rate int64) policy.Copied {
 	var last policy.Copied
-	var ended int64
+	var latest int64
 	for _, rec := range s.All() {
-		if copied, at := rec.copied(to); at > ended {
-			last, ended = copied, at
+		if copied, place := rec.copied(to); place > latest {
+			last, latest = copied, place
 		}
 	}
 	if last.Rate = cmp.Or(last.Rate, rate); rate > 0 {
