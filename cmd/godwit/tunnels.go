@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/api"
+	"godwit/internal/clock"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -24,7 +25,7 @@ func printUses(w io.Writer, all []api.TunnelUse) {
 		}
 		lease := ""
 		if !use.Until.IsZero() {
-			lease = ", leased until " + use.Until.Format(time.TimeOnly)
+			lease = fmt.Sprintf(", leased for %v", max(clock.Until(use.Until), 0).Round(time.Second)) // it may be days
 		}
 		fmt.Fprintf(w, "%-16s %s with %s%s\n", use.Guest, strings.Join(addrs, " "), strings.Join(use.Peers, ", "), lease)
 		printFlows(w, use.Flows)

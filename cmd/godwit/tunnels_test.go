@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/agent/api"
 	"godwit/netstate/tunnel"
@@ -24,5 +25,19 @@ func TestPrintTunnels(t *testing.T) {
 	}
 	if got.String() != want {
 		t.Errorf("%s\nwant\n%s", got.String(), want)
+	}
+}
+
+// Of a lease that ends on another day one sees that, and of one that is over no less than nothing.
+func TestPrintLeaseOfDays(t *testing.T) {
+	for _, c := range []struct {
+		left time.Duration
+		want string
+	}{{50*time.Hour + 30*time.Minute, ", leased for 50h"}, {-time.Hour, ", leased for 0s\n"}} {
+		var out strings.Builder
+		printUses(&out, []api.TunnelUse{{Guest: "web", Peers: []string{"rome"}, Until: time.Now().Add(c.left)}})
+		if !strings.Contains(out.String(), c.want) {
+			t.Errorf("%v are left: %q, want %q in it", c.left, out.String(), c.want)
+		}
 	}
 }
