@@ -57,21 +57,35 @@ const slack = int64(5 * time.Second)
 // migration that says so: the guest left it behind, or did not come by it. "" where
 // nothing proves it. A clock may have been stepped, so times alone are no proof; nor are epochs,
 // which begin again where a guest is started anew: that it is here with a later right, or left by one, does not say
-// that its disks are what this one became.
+// that its disks are what this one became. A guest that came by the file's epoch more often than it left the file came last, and
+// did not leave.
 func (o *owners) stale(c *config.Config, e fs.DirEntry) (migrationID string) {
 	info, err := e.Info()
 	guest, epoch := diskOf(e.Name())
 	if err != nil || guest == "" || isAside(e.Name()) {
 		return ""
 	}
-	written := info.ModTime().UnixNano()
-	for _, rep := range o.reportsOf(c, guest) {
+	written, history, stays := info.ModTime().UnixNano(), o.reportsOf(c, guest), 0
+	leaves := func(rep ended) bool {
+		return rep.From == c.Host && rep.Outcome == migration.Completed && epoch < rep.Epoch && slices.Contains(rep.Left, e.Name())
+	}
+	for _, rep := range history {
+		switch {
+		case leaves(rep):
+			stays--
+		case rep.To == c.Host && rep.Outcome == migration.Completed && rep.Epoch == epoch:
+			stays++
+		}
+	}
+	if stays > 0 {
+		return ""
+	}
+	for _, rep := range history {
 		if written > rep.Ended+slack {
 			continue // what was written after it ended is of a later stay
 		}
-		left := rep.From == c.Host && rep.Outcome == migration.Completed && epoch < rep.Epoch && slices.Contains(rep.Left, e.Name())
 		stayed := rep.To == c.Host && written >= rep.Requested-slack && rep.Outcome == migration.Aborted && epoch == rep.Epoch && epoch > o.held[guest].Epoch
-		if left || stayed {
+		if leaves(rep) || stayed {
 			return rep.ID
 		}
 	}
