@@ -39,7 +39,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if end.PeerKey, err = tunnel.ParseKey(p.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare: the tunnel's key is not one"}
 	}
-	if _, err := tunnel.Up(ctx, end); err != nil {
+	if _, err := bringUp(ctx, end); err != nil {
 		return err
 	}
 	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].Hardware())

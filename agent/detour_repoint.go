@@ -213,7 +213,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 			return none, err
 		}
 	}
-	t, err := tunnel.Up(ctx, end)
+	t, err := bringUp(ctx, end)
 	if err != nil {
 		return none, err
 	}
@@ -302,7 +302,7 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	if err := a.dropTunnel(ctx, end.Name); err != nil {
 		return tunnel.Config{}, err
 	}
-	_, err = tunnel.Up(ctx, end)
+	_, err = bringUp(ctx, end)
 	return end, err
 }
 

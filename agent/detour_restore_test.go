@@ -314,3 +314,19 @@ func inNamespace(t *testing.T, do func() error) {
 		t.Error(err)
 	}
 }
+
+// TestBroughtUpAfterAStep: what two hosts agreed on is brought up though the clock of one was stepped ahead since, as by NTP soon after it booted.
+func TestBroughtUpAfterAStep(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		end := aTunnel(t, a, "gwt-00000001")
+		end.Lease = clock.Now().Add(-time.Hour)
+		up, err := bringUp(ctx, end)
+		if err != nil {
+			return err
+		}
+		if shortLease(up.Lease) {
+			t.Errorf("its lease ends at %v", up.Lease)
+		}
+		return tunnel.Down(ctx, end.Dir, end.Name)
+	})
+}

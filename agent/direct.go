@@ -135,7 +135,7 @@ func raiseTunnels(ctx context.Context, configs []tunnel.Config, peers []pathTunn
 			return out, &migration.Problem{Code: migration.CodeUsage, Text: "tunnel for memory: its key is not one"}
 		}
 		configs[i].PeerKey, configs[i].Remote = key, peers[i].End
-		t, err := tunnel.Up(ctx, configs[i])
+		t, err := bringUp(ctx, configs[i])
 		if err != nil {
 			return out, err
 		}

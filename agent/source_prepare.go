@@ -100,7 +100,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("no tunnel was agreed on")
 	}
-	t, err := tunnel.Up(ctx, d.Tunnel)
+	t, err := bringUp(ctx, d.Tunnel)
 	if err != nil {
 		return err
 	}
@@ -260,6 +260,12 @@ func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private tunnel.Key)
 		Name: tunnelName(id), Kind: kind, Local: netip.AddrPortFrom(local, port),
 		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease),
 	}, nil
+}
+
+// bringUp is tunnel.Up, with a lease from now on: since its end was agreed on the clock may have been stepped by hours.
+func bringUp(ctx context.Context, end tunnel.Config) (*tunnel.Tunnel, error) {
+	end.Lease = clock.Now().Add(2 * config.DefaultLease)
+	return tunnel.Up(ctx, end)
 }
 
 // freeUDPPort finds one that nobody has now.
