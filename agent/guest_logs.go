@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -77,7 +78,16 @@ func boundKept(dir string) error {
 			logs = append(logs, info)
 		}
 	}
-	slices.SortFunc(logs, func(a, b os.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	now := time.Now()
+	written := func(log os.FileInfo) time.Time {
+		if at := log.ModTime(); !at.After(now) {
+			return at
+		}
+		return time.Time{} // by a clock that has been set back since: before all that was written after that
+	}
+	slices.SortFunc(logs, func(a, b os.FileInfo) int {
+		return cmp.Or(written(b).Compare(written(a)), b.ModTime().Compare(a.ModTime()))
+	})
 	sum := int64(0)
 	for _, info := range logs {
 		if sum += info.Size(); sum <= keptMost {

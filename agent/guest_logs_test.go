@@ -68,8 +68,14 @@ func TestConsoleIsBounded(t *testing.T) {
 }
 
 // TestKeptLogsAreBounded: what guests that left have said fills no disk, however often they come and go; the newest is kept, and what people
-// put beside it.
+// put beside it. So it is where the others were written by a clock that was years ahead.
 func TestKeptLogsAreBounded(t *testing.T) {
+	t.Run("a clock that is right", func(t *testing.T) { keptLogsAreBounded(t, 0) })
+	t.Run("a clock that was ahead", func(t *testing.T) { keptLogsAreBounded(t, 2*365*24*time.Hour) })
+}
+
+func keptLogsAreBounded(t *testing.T, ahead time.Duration) {
+	t.Helper()
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	dir := a.config.StatePath("logs")
 	write := func(path string, size int64, ago time.Duration) {
@@ -89,7 +95,7 @@ func TestKeptLogsAreBounded(t *testing.T) {
 	}
 	const more = 20
 	for n := range keptMost/logKept + more {
-		write(filepath.Join(dir, fmt.Sprintf("web-%d-serial.log", n)), logKept, time.Hour-time.Duration(n)*time.Second)
+		write(filepath.Join(dir, fmt.Sprintf("web-%d-serial.log", n)), logKept, time.Hour-time.Duration(n)*time.Second-ahead)
 	}
 	write(filepath.Join(dir, "notes.log"), logKept, 24*time.Hour)
 	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: a.guestDir("web", "9999")}}
