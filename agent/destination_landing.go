@@ -326,10 +326,8 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,
 		Keep: keep, Stay: keep,
 	}
-	for _, addr := range m.plan.Held { // the one that it had last is first
-		if addr.Prefix.Addr().Is4() && !retire.GatewayV4.IsValid() {
-			retire.GatewayV4 = addr.Gateway
-		}
+	sentBy(&retire, m.plan.Held, m.plan.Next)
+	for _, addr := range m.plan.Held {
 		if addr.Endpoint != 0 {
 			retire.EndpointIDs = append(retire.EndpointIDs, addr.Endpoint)
 		}

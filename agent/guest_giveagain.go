@@ -66,7 +66,7 @@ func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error 
 	g.ending.Lock()
 	defer g.ending.Unlock()
 	h := g.held()
-	given, kept := h.Handed()
+	given, _ := h.Handed()
 	if g.migration() != "" || a.isComing(g.name()) || len(given) == 0 {
 		return errMoves
 	}
@@ -83,7 +83,7 @@ func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error 
 	if err := a.announcedAgain(g, made.EndpointIDs); err != nil {
 		return err
 	}
-	if err := a.retireAgain(ctx, c, h, kept, info); err != nil {
+	if err := a.retireAgain(ctx, c, h, info); err != nil {
 		return fmt.Errorf("take away what it has by its own configuration: %w", limits.Says(ctx, err))
 	}
 	if err := a.announceGuest(g); err != nil {
@@ -93,8 +93,9 @@ func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error 
 }
 
 // retireAgain takes from the guest what it has by its own configuration, and has it keep what is kept.
-func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, kept []migration.Address, info guest.Info) error {
+func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, info guest.Info) error {
 	strays, old := a.strays(h, info)
+	given, kept := h.Handed()
 	nics := h.Description.NICs
 	retire := guest.Retire{MAC: nics[1-h.Active].MAC, NewMAC: nics[h.Active].MAC}
 	if len(old) > 0 {
@@ -105,11 +106,7 @@ func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, k
 	}
 	if len(kept) > 0 { // last, as the NIC may stay up for them
 		retire.Addrs, retire.Stay, retire.Keep = bare(kept), false, true
-		for _, addr := range kept {
-			if addr.Prefix.Addr().Is4() && !retire.GatewayV4.IsValid() {
-				retire.GatewayV4 = addr.Gateway
-			}
-		}
+		sentBy(&retire, kept, given)
 		if err := c.Retire(ctx, retire); err != nil {
 			return err
 		}

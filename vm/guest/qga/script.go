@@ -314,12 +314,12 @@ case "$(ip route show default) " in *" dev $d "*) ;; *) mainly;; esac`, hardware
 		if addr.Is6() {
 			gateway = p.KeepGatewayV6
 		}
-		// The NIC's own table is that of an address which it has with its subnet.
+		// The NIC's own table is that of an address which it was given, of either family.
 		s.line(`own= via=
-for c in $(ip -o %[1]s addr show dev $d scope global | while read -r n e f c r; do echo $c; done); do
-	for t in $(tables ${c%%%%/*}); do if [ $t -lt %[2]d ] || [ $t -ge %[3]d ] && [ $t -lt %[4]d ]; then own=$t; fi; done
+for c in $(ip -o addr show dev $d scope global | while read -r n e f c r; do echo $c; done); do
+	for t in $(tables ${c%%%%/*}); do if [ $t -lt %[1]d ] || [ $t -ge %[2]d ] && [ $t -lt %[3]d ]; then own=$t; fi; done
 done
-[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, f, keepTables, guest.FirstTable, guest.FirstTable+keepTables)
+[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, keepTables, guest.FirstTable, guest.FirstTable+keepTables)
 		if gateway.IsValid() {
 			s.line("via=%s", word(gateway))
 		} else {
