@@ -69,8 +69,8 @@ func Speaks(addr netip.Addr) error {
 	return fmt.Errorf("address %s: this host's kernel has no IPv6; start it without ipv6.disable, or load the module ipv6", addr)
 }
 
-// OfNoVRF refuses a bridge for which the kernel looks nothing up in our tables: the rule of VRFs (l3mdev) stands
-// before ours, and what comes by a device of one goes by that one's table alone.
+// OfNoVRF refuses a bridge of a VRF: what comes by it has a routing table of its own, and nobody has seen how our rules
+// stand to that (l3mdev).
 func OfNoVRF(bridge string) error { return newKernel().ofNoVRF(bridge) }
 
 func (k *kernel) ofNoVRF(bridge string) error {
@@ -85,7 +85,7 @@ func (k *kernel) ofNoVRF(bridge string) error {
 	if master.Type() != "vrf" {
 		return nil
 	}
-	return fmt.Errorf("bridge %s: it is in VRF %s, whose routes go before those of guests that move; take it out (ip link set %s nomaster)",
+	return fmt.Errorf("bridge %s: it is in VRF %s, in which guests that move are not led; take it out (ip link set %s nomaster)",
 		bridge, master.Attrs().Name, bridge)
 }
 

@@ -195,10 +195,10 @@ func TestEachCure(t *testing.T) {
 			{"MAC redirect at home", "ha", "nft flush chain bridge godwit in-web", ""},
 			{"host route at home", "ha", "ip ROUTE del GUEST dev gw0", ""},
 			{"proxy neighbour at home", "ha", "ip ROUTE neigh del proxy GUEST dev br-guest", "r: ip neigh flush dev lana"},
-			{"return rule at home", "ha", "ip RULE del priority 6701", ""},
+			{"return rule at home", "ha", "ip RULE del priority 45", ""},
 			{"host route abroad", "hb", "ip ROUTE del GUEST dev br-guest", ""},
 			{"neighbour entry abroad", "hb", "ip ROUTE neigh del GUEST dev br-guest", "gb: silent"},
-			{"source rule abroad", "hb", "ip RULE del priority 6700", ""},
+			{"source rule abroad", "hb", "ip RULE del priority 44", ""},
 			{"source route abroad", "hb", "TABLE", ""},
 			{"MAC redirect abroad", "hb", "nft flush chain bridge godwit in-web", ""},
 			{"proxy gateway abroad", "hb", "ip ROUTE neigh del proxy GATEWAY dev br-guest", "gb: ip neigh flush dev eth0"},
@@ -206,7 +206,7 @@ func TestEachCure(t *testing.T) {
 			t.Run(f.ip+" "+c.name, func(t *testing.T) {
 				command := strings.NewReplacer("ip ROUTE neigh", "ip "+f.ip+" neigh", "ip ROUTE", "ip "+f.ip+" route", "ip RULE", "ip "+f.ip+" rule",
 					"GUEST", f.guest, "GATEWAY", f.gateway,
-					"TABLE", "ip "+f.ip+" route flush table $(ip "+f.ip+" rule show priority 6700 | sed 's/.*lookup //')").Replace(c.out)
+					"TABLE", "ip "+f.ip+" route flush table $(ip "+f.ip+" rule show priority 44 | sed 's/.*lookup //')").Replace(c.out)
 				if c.then == "gb: silent" {
 					router := w.Run("r", "cat", "/sys/class/net/lana/address")
 					w.IP("gb", "link set dev eth0 arp off\n"+f.ip+" neigh replace "+f.gateway+" dev eth0 nud permanent lladdr "+router)

@@ -62,16 +62,29 @@ func whole(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
+// formerly is what the priorities of an earlier release were higher by. Such a rule is taken for ours of now, until that is set.
+const formerly = 6656
+
+// earlier is r as an earlier release made it.
+func (r policyRule) earlier() *netlink.Rule {
+	m := r.message()
+	m.Priority += formerly
+	return m
+}
+
 func (r policyRule) ensure(*kernel) error {
 	err := netlink.RuleAdd(r.message())
 	if errors.Is(err, unix.EEXIST) {
 		err = nil
 	}
+	if err == nil {
+		err = gone(netlink.RuleDel(r.earlier()))
+	}
 	return wrap(err, "set %s", r)
 }
 
 func (r policyRule) remove(*kernel) error {
-	return wrap(gone(netlink.RuleDel(r.message())), "delete %s", r)
+	return wrap(errors.Join(gone(netlink.RuleDel(r.message())), gone(netlink.RuleDel(r.earlier()))), "delete %s", r)
 }
 
 func (r policyRule) String() string {
@@ -100,6 +113,9 @@ func ourRules(fam int) ([]policyRule, error) {
 			continue
 		}
 		r := policyRule{iif: m.IifName, priority: m.Priority}
+		if r.priority >= PriorityHere+formerly && r.priority <= PriorityReturn+formerly {
+			r.priority -= formerly
+		}
 		if m.Src != nil {
 			r.src = prefix(m.Src, fam).Addr()
 		} else {

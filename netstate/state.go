@@ -13,15 +13,16 @@ import (
 // FRA_PROTOCOL, NDA_PROTOCOL). `ip route show proto 0x67` lists them.
 const Protocol = 0x67
 
-// Priorities of our policy rules: before main (32766), after local (0). What goes to an address that has
+// Priorities of our policy rules: after local (0), and before those by which hosts lead whole networks, such as
+// their VPNs' (Tailscale's begin at 5210) or for several uplinks. What goes to an address that has
 // its way in main takes that before any guest's way by source, or packets between two guests of one home,
 // both with such rules, would go round in circles. Each kind of rule has a number of its own: told to delete
 // a rule that names no device, the kernel may take one that does.
 const (
-	PriorityHere     = 6698 // to ADDR: main. Not where it visits: guests here then talk to it as its clients do
-	PriorityArriving = 6699 // to ADDR, out of the tunnel: main, or while it waits to its tap
-	PriorityVisiting = 6700 // from ADDR: into the tunnel, or at home to its gateway. From another tunnel, too: what is under way when the guest comes back
-	PriorityReturn   = 6701 // from ADDR, back from the tunnel: to the home gateway
+	PriorityHere     = 42 // to ADDR: main. Not where it visits: guests here then talk to it as its clients do
+	PriorityArriving = 43 // to ADDR, out of the tunnel: main, or while it waits to its tap
+	PriorityVisiting = 44 // from ADDR: into the tunnel, or at home to its gateway. From another tunnel, too: what is under way when the guest comes back
+	PriorityReturn   = 45 // from ADDR, back from the tunnel: to the home gateway
 )
 
 // Away is an address whose home is here while the guest is elsewhere, or soon

@@ -23,12 +23,12 @@ func TestLacking(t *testing.T) {
 		return strings.Join(guests, " ")
 	}
 	for _, c := range [][2]string{
-		{"ha", "ip rule del pref 6698"},
-		{"ha", "ip -6 rule del pref 6701"},
+		{"ha", "ip rule del pref 42"},
+		{"ha", "ip -6 rule del pref 45"},
 		{"hb", "ip rule flush; ip rule add pref 32766 lookup main"},
 		{"ha", "ip route del 10.1.1.5"},
 		{"hb", "ip -6 route del fd00:1:1::5"},
-		{"hb", "ip route flush table $(ip rule show pref 6700 | sed 's/.*lookup //; s/ .*//')"},
+		{"hb", "ip route flush table $(ip rule show pref 44 | sed 's/.*lookup //; s/ .*//')"},
 		{"hb", "ip neigh replace 10.1.1.5 dev br-guest lladdr 02:00:00:00:00:66 nud permanent protocol 0x67"},
 		{"hb", "ip -6 neigh del fd00:1:1::5 dev br-guest"},
 		{"ha", "ip neigh del proxy 10.1.1.5 dev br-guest"},

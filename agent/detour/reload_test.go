@@ -59,13 +59,13 @@ func TestPutBack(t *testing.T) {
 	}
 	looks("just set")
 	looks("later")
-	for _, vandal := range []string{"ip rule del pref 6701", "ip link set br0 down; ip link set br0 up", "echo 0 >/proc/sys/net/ipv4/conf/gw0/forwarding", "nft flush ruleset"} {
+	for _, vandal := range []string{"ip rule del pref 45", "ip link set br0 down; ip link set br0 up", "echo 0 >/proc/sys/net/ipv4/conf/gw0/forwarding", "nft flush ruleset"} {
 		run(vandal)
 		looks(vandal, "web")
 		looks("after it was put back")
 		looks("and later")
 	}
-	if got := run("ip rule show pref 6701; ip route show 10.1.1.20; ip neigh show proxy"); got == "" {
+	if got := run("ip rule show pref 45; ip route show 10.1.1.20; ip neigh show proxy"); got == "" {
 		t.Error("nothing stands")
 	}
 }
