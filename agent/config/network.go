@@ -110,15 +110,19 @@ func checkSubnet(name string, subnet netip.Prefix, is4 bool) error {
 // Missing says what of the guests' network this host has not got, a line each. It is no error of
 // the file: a host that boots may make its bridge after its agent has started.
 func (n Network) Missing() []string {
-	var out []string
+	var out, small []string
 	for _, device := range []struct{ key, name string }{{"network.bridge", n.Bridge}, {"network.lan", n.LAN}} {
-		if _, err := net.InterfaceByName(device.name); err != nil {
+		switch ifi, err := net.InterfaceByName(device.name); {
+		case err != nil:
 			out = append(out, fmt.Sprintf("%s %s: no such device", device.key, device.name))
+		case ifi.MTU < n.MTU: // a bridge drops what does not fit, and tells nobody
+			small = append(small, fmt.Sprintf("%s %s: its MTU of %d bytes is less than network.mtu, %d, which guests send", device.key, device.name, ifi.MTU, n.MTU))
 		}
 	}
 	if len(out) > 0 {
 		return out
 	}
+	out = small
 	switch master, err := netstate.BridgeOf(n.LAN); {
 	case err != nil:
 		out = append(out, "network.lan: "+err.Error())

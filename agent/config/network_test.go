@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -10,6 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"godwit/internal/need"
+	"godwit/netstate/netns"
 )
 
 // TestExamplesAreTaken: what docs/agent.md shows can be copied.
@@ -87,6 +93,38 @@ func TestMissingOfTheNetwork(t *testing.T) {
 		if got := strings.Join(Network{Bridge: c.bridge, LAN: c.lan}.Missing(), "|"); got != c.want {
 			t.Errorf("%s, %s: %q, want %q", c.bridge, c.lan, got, c.want)
 		}
+	}
+}
+
+// TestMissingMTU: a bridge, or its port to the router, that does not take the packets which guests send.
+func TestMissingMTU(t *testing.T) {
+	need.Root(t)
+	err := netns.Once(func() error {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		lan := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lan0", MTU: 9000}, PeerName: "far0"}
+		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkAdd(lan), netlink.LinkSetMaster(lan, bridge)); err != nil {
+			return err
+		}
+		for _, c := range []struct {
+			mtu, bridge int
+			want        string
+		}{
+			{9000, 9000, ""},
+			{1500, 9000, ""},
+			{9000, 1500, "network.bridge br0: its MTU of 1500 bytes is less than network.mtu, 9000, which guests send"},
+			{9001, 9000, "network.bridge br0: its MTU of 9000 bytes is less than network.mtu, 9001, which guests send|network.lan lan0: its MTU of 9000 bytes is less than network.mtu, 9001, which guests send"},
+		} {
+			if err := netlink.LinkSetMTU(bridge, c.bridge); err != nil {
+				return err
+			}
+			if got := strings.Join(Network{Bridge: "br0", LAN: "lan0", MTU: c.mtu}.Missing(), "|"); got != c.want {
+				t.Errorf("guests of %d bytes, bridge of %d: %q, want %q", c.mtu, c.bridge, got, c.want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
