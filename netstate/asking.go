@@ -32,7 +32,7 @@ type asking struct {
 // asks lists what finding a gateway needs. IPv6 asks from the link-local address of the bridge.
 func asks(bridge string, gateway netip.Addr) []resource {
 	if !gateway.Is4() {
-		return nil
+		return hears(bridge, host(gateway))
 	}
 	return []resource{asking{bridge, host(gateway), netip.IPv4Unspecified()}}
 }

@@ -18,6 +18,8 @@
 //   - what comes back leaves by the subnet's router, which may answer ARP for its own
 //     subnet alone, in which the bridge has no address: the host asks for the router as
 //     nobody, by a probe. What goes to a neighbour goes there without the router;
+//   - in IPv6 the router's answer may come from where a firewall sees no way back to: a rule
+//     leads what link-local addresses say to that subnet to the bridge;
 //   - the router's ARP entry expires: the host answers ARP and NDP for this
 //     one address (a proxy neighbour entry, never proxy_arp for the whole device);
 //   - nothing else enters the guest's taps, so that a QEMU that is about to be

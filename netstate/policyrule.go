@@ -17,8 +17,9 @@ import (
 // when it is loose: fib_validate_source asks for the way back as if from the device that a packet
 // leaves by.
 type policyRule struct {
-	src, dst netip.Addr // one of them
-	iif      string     // "": whatever device it comes from
+	src, dst netip.Addr   // one of them, or
+	of       netip.Prefix // what link-local addresses say to this; see hears
+	iif      string       // "": whatever device it comes from
 	priority int
 	own      bool // of dst: to a table of its own instead of main
 }
@@ -30,9 +31,26 @@ func arriving(a netip.Addr, tunnel string) policyRule {
 func leaving(a netip.Addr) policyRule   { return policyRule{src: a, priority: PriorityVisiting} }
 func returning(a netip.Addr) policyRule { return policyRule{src: a, priority: PriorityReturn} }
 
+// linkLocals are all link-local addresses of IPv6.
+var linkLocals = netip.MustParsePrefix("fe80::/10")
+
+// hears lists what the host needs to hear neighbours of a bridge without an address of their subnet: they answer its questions by
+// IPv6 from addresses to which it has another way, and firewalls that look for the way back to a sender (firewalld's
+// IPv6_rpfilter, by default) drop that. The host asks from its link-local address, and nothing else is sent to them from such.
+func hears(bridge string, of netip.Prefix) []resource {
+	if of = of.Masked(); !of.Addr().Is6() || linkLocals.Contains(of.Addr()) {
+		return nil
+	}
+	r := policyRule{of: of, priority: PriorityHears}
+	return []resource{route{of, r.table(), bridge, netip.Addr{}}, r}
+}
+
 // addr is whose the rule is.
 func (r policyRule) addr() netip.Addr {
-	if r.dst.IsValid() {
+	switch {
+	case r.of.IsValid():
+		return r.of.Addr()
+	case r.dst.IsValid():
 		return r.dst
 	}
 	return r.src
@@ -50,16 +68,19 @@ func (r policyRule) message() *netlink.Rule {
 	m := netlink.NewRule()
 	m.Priority, m.Protocol, m.IifName = r.priority, Protocol, r.iif
 	m.Family, m.Table = family(r.addr()), r.table()
-	if r.dst.IsValid() {
-		m.Dst = whole(r.dst)
-	} else {
-		m.Src = whole(r.src)
+	switch {
+	case r.of.IsValid():
+		m.Src, m.Dst = ipNet(linkLocals), ipNet(r.of)
+	case r.dst.IsValid():
+		m.Dst = ipNet(host(r.dst))
+	default:
+		m.Src = ipNet(host(r.src))
 	}
 	return m
 }
 
-func whole(a netip.Addr) *net.IPNet {
-	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // formerly is what the priorities of an earlier release were higher by. Such a rule is taken for ours of now, until that is set.
@@ -89,7 +110,10 @@ func (r policyRule) remove(*kernel) error {
 
 func (r policyRule) String() string {
 	s := fmt.Sprintf("rule %d from %s", r.priority, r.src)
-	if r.dst.IsValid() {
+	switch {
+	case r.of.IsValid():
+		s = fmt.Sprintf("rule %d from %s to %s", r.priority, linkLocals, r.of)
+	case r.dst.IsValid():
 		s = fmt.Sprintf("rule %d to %s", r.priority, r.dst)
 	}
 	if r.iif != "" {
@@ -116,9 +140,12 @@ func ourRules(fam int) ([]policyRule, error) {
 		if r.priority >= PriorityHere+formerly && r.priority <= PriorityReturn+formerly {
 			r.priority -= formerly
 		}
-		if m.Src != nil {
+		switch {
+		case m.Src != nil && m.Dst != nil:
+			r.of = prefix(m.Dst, fam)
+		case m.Src != nil:
 			r.src = prefix(m.Src, fam).Addr()
-		} else {
+		default:
 			r.dst = prefix(m.Dst, fam).Addr()
 			r.own = m.Table != unix.RT_TABLE_MAIN
 		}

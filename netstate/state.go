@@ -23,6 +23,7 @@ const (
 	PriorityArriving = 43 // to ADDR, out of the tunnel: main, or while it waits to its tap
 	PriorityVisiting = 44 // from ADDR: into the tunnel, or at home to its gateway. From another tunnel, too: what is under way when the guest comes back
 	PriorityReturn   = 45 // from ADDR, back from the tunnel: to the home gateway
+	PriorityHears    = 46 // from link-local addresses to a home's IPv6 subnet: by the bridge, see hears
 )
 
 // Away is an address whose home is here while the guest is elsewhere, or soon

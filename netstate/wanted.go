@@ -72,7 +72,7 @@ func neighbours(bridge string, a Away) []resource {
 	if !a.Subnet.IsValid() || a.Subnet.IsSingleIP() || a.Subnet.Bits() == 0 || !a.Gateway.IsValid() {
 		return nil
 	}
-	return []resource{route{a.Subnet.Masked(), tableOf(a.Addr, PriorityReturn), bridge, netip.Addr{}}}
+	return append(hears(bridge, a.Subnet), route{a.Subnet.Masked(), tableOf(a.Addr, PriorityReturn), bridge, netip.Addr{}})
 }
 
 func visiting(bridge string, v Visiting) []resource {
