@@ -68,6 +68,7 @@ func (m *incoming) lead(d *detour.Detour, all map[string]*detour.Detour, addr mi
 		Tap: held.Taps[held.Active], Taps: held.Taps, Gateway: addr.Gateway, Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
 		Asks: held.Description.Silent() && !m.plan.KeepsAddress(),
 	}
+	v.Renews = v.Asks && !slices.ContainsFunc(m.plan.Held, func(h migration.Address) bool { return h.Granted })
 	home, sent := wayOf(all, m.plan.Guest, v.Addr)
 	switch {
 	case addr.Home == a.config.Host:

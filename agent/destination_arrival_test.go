@@ -86,3 +86,27 @@ func TestLeavesAgainAtOnce(t *testing.T) {
 		t.Errorf("it is led to before it runs: %+v", d)
 	}
 }
+
+// TestRenewsByItsServer: a guest that takes its addresses by DHCP asks the server that gave it the one with which it comes, unless that
+// was an agent, which is not asked any more.
+func TestRenewsByItsServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		agent, network string
+		granted        bool
+		asks, renews   bool
+	}{
+		"of a DHCP server":     {config.AgentDHCP, "drain", false, true, true},
+		"of an agent":          {config.AgentDHCP, "drain", true, true, false},
+		"it keeps the address": {config.AgentDHCP, "tunnel", false, false, false},
+		"a helper is in it":    {"", "drain", false, false, false},
+	} {
+		m := landing(t, &Guest{})
+		m.work.guest.Held.Description.Agent, m.work.guest.Held.Taps = c.agent, []string{"gwt1a", "gwt1b"}
+		m.plan.Network, m.plan.Held[0].Granted = c.network, c.granted
+		d := &detour.Detour{}
+		m.lead(d, nil, m.plan.Held[0])
+		if v := d.Visiting[0]; v.Asks != c.asks || v.Renews != c.renews {
+			t.Errorf("%s: asks %v, renews %v", name, v.Asks, v.Renews)
+		}
+	}
+}

@@ -41,7 +41,10 @@ func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules [
 			join(etherDst(v.Known), ipDst(v.Addr), toHost(bridge))})
 	}
 	for _, tap := range v.Taps {
-		if v.Asks {
+		switch {
+		case v.Asks && v.Renews && tap == v.Tap:
+			rules = append(rules, bridgeRule{words("asks", "dhcp", v.Addr.String(), "tap", tap, "of", "all"), join(iif(tap), group(), dhcpAsked(), drop())})
+		case v.Asks:
 			rules = append(rules, bridgeRule{words("asks", "dhcp", v.Addr.String(), "tap", tap), join(iif(tap), dhcpAsked(), drop())})
 		}
 		if v.AtHome() && v.Addr.Is6() { // what neighbours say to each other is not forwarded (RFC 4861 §7.1)

@@ -15,7 +15,7 @@ func longest() State {
 	mac := net.HardwareAddr{0x52, 0x54, 0, 0xff, 0xff, 0xff}
 	taps, tunnel := []string{name("tap0"), name("tap1")}, "gwt-00000000" // as agents name them
 	const mtu, table = 9000, 0x66ffffff
-	visiting := Visiting{Addr: addr("2001"), MAC: mac, Tap: taps[0], Taps: taps, Gateway: addr("2002"), Tunnel: tunnel, Fits: mtu, Asks: true, Publish: table, Direct: true}
+	visiting := Visiting{Addr: addr("2001"), MAC: mac, Tap: taps[0], Taps: taps, Gateway: addr("2002"), Tunnel: tunnel, Fits: mtu, Asks: true, Renews: true, Publish: table, Direct: true}
 	waits := visiting
 	waits.Addr, waits.Publish, waits.Direct, waits.Waits = addr("2003"), 0, false, true
 	home := visiting

@@ -33,7 +33,7 @@ func notes(s State, mac net.HardwareAddr) []string {
 	}
 	for _, v := range s.Visiting {
 		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
-			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel, "fits", number(v.Fits), "asks", yes(v.Asks), "known", v.Known.String(),
+			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel, "fits", number(v.Fits), "asks", v.asks(), "known", v.Known.String(),
 			"publish", number(v.Publish), "direct", yes(v.Direct), "waits", yes(v.Waits)))
 	}
 	for _, o := range s.OffLink {
@@ -54,6 +54,14 @@ func yes(b bool) string {
 		return "yes"
 	}
 	return ""
+}
+
+// asks says what of Asks and Renews holds.
+func (v Visiting) asks() string {
+	if v.Asks && v.Renews {
+		return "own"
+	}
+	return yes(v.Asks)
 }
 
 // number writes one that is not 0.
@@ -136,7 +144,7 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		case kind == "away":
 			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Subnet: subnet, Home: m["home"], Fits: fits})
 		case kind == "visiting":
-			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits, Asks: m["asks"] != "", Known: known, Publish: publish, Direct: m["direct"] != "", Waits: m["waits"] != ""})
+			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits, Asks: m["asks"] != "", Renews: m["asks"] == "own", Known: known, Publish: publish, Direct: m["direct"] != "", Waits: m["waits"] != ""})
 		default:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		}

@@ -59,6 +59,46 @@ func TestAsksNoServerOfAnotherLink(t *testing.T) {
 	nettest.Eventually(t, "a NIC of this link is heard", 3*time.Second, func() bool { return heard("visitor4") })
 }
 
+// TestRenewsWhatAServerGave: a visitor that is given an address by DHCP here goes on asking the server of its own link, which gave it
+// the one that it had, and nobody else by that NIC; and none by the other one. What was given by an agent is renewed at the tap alone.
+func TestRenewsWhatAServerGave(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.IP("ga", "link set dev eth0 down")
+	w.Wire("hb", "t1b", "gb", "eth1")
+	w.IP("hb", "link set t1b master br-guest")
+	w.IP("gb", "addr add 10.2.1.5/24 dev eth1")
+	w.Run("r", "nft", `add table inet asked
+		add chain inet asked in { type filter hook prerouting priority -600; }
+		add rule inet asked in ip saddr { 10.1.1.5, 10.2.1.5 } udp dport 67 counter
+		add rule inet asked in ip saddr 10.1.1.5 udp dport 66 counter`)
+	heard := func(port string, packets string) bool {
+		return strings.Contains(w.Run("r", "nft", "list", "table", "inet", "asked"), "dport "+port+" counter packets "+packets+" ")
+	}
+	s := abroad()
+	for i := range s.Visiting {
+		s.Visiting[i].Taps = []string{"t1a", "t1b"}
+	}
+	w.set("ha", home(true))
+	for _, c := range []struct {
+		renews      bool
+		heard, last string
+	}{{false, "0", "1"}, {true, "1", "2"}} {
+		for i := range s.Visiting {
+			s.Visiting[i].Asks, s.Visiting[i].Renews = true, c.renews
+		}
+		w.set("hb", s)
+		w.asks("gb", "eth1", "udp4", "10.2.1.5:68", "10.2.1.1:67")
+		w.asks("gb", "eth1", "udp4", "10.2.1.5:68", "255.255.255.255:67")
+		w.asks("gb", "eth0", "udp4", "10.1.1.5:68", "255.255.255.255:67")
+		w.asks("gb", "eth0", "udp4", "10.1.1.5:68", gateway4.String()+":67")
+		w.asks("gb", "eth0", "udp4", "10.1.1.5:68", gateway4.String()+":66") // behind them
+		nettest.Eventually(t, "the last is heard", 3*time.Second, func() bool { return heard("66", c.last) })
+		if !heard("67", c.heard) {
+			t.Errorf("renews %v: %s", c.renews, w.Run("r", "nft", "list", "table", "inet", "asked"))
+		}
+	}
+}
+
 // asks sends what a client of DHCP might by a device.
 func (w *world) asks(ns, device, network, from, to string) {
 	w.t.Helper()

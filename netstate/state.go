@@ -53,7 +53,8 @@ type Visiting struct {
 	Direct  bool             // with Publish: its packets leave by the host's own routes instead of Tunnel
 	Known   net.HardwareAddr // at home: another MAC that neighbours may have for Addr, whose frames go to MAC; nil: none
 	Waits   bool             // not at home: its guest still runs elsewhere, and what comes out of Tunnel alone is led to Tap; see waits
-	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further
+	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further; but
+	Renews  bool             // what it asks at Tap of one server, which gave it Addr, goes there by Tunnel
 }
 
 // AtHome says that the address belongs to this site, and that the guest, which has
