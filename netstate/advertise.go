@@ -11,8 +11,8 @@ import (
 const (
 	// Routers speak no more often than that (RFC 4861 §10, MIN_DELAY_BETWEEN_RAS), asked or not.
 	leastBetween = 3 * time.Second
-	// A guest away from its routers hears them no more and no less often than that.
-	mostOften, leastOften = 10 * time.Second, 10 * time.Minute
+	// A guest away from its routers hears them no less often than that.
+	leastOften = 10 * time.Minute
 )
 
 // Every is how often it must be said for what it grants not to run out: three times in the shortest
@@ -24,7 +24,7 @@ func (a Advertisement) Every() time.Duration {
 			every = min(every, d/3)
 		}
 	}
-	return max(every, mostOften)
+	return max(every, leastBetween)
 }
 
 // An Advertiser says at a guest's tap what routers of its own link said, where they do not hear it.

@@ -117,7 +117,8 @@ func TestAdvertiseEvery(t *testing.T) {
 		{900, 14400, nil, 5 * time.Minute},
 		{1800, 120, nil, 40 * time.Second},
 		{1800, 14400, rdnss(60), 20 * time.Second},
-		{6, 14400, nil, 10 * time.Second},
+		{12, 14400, nil, 4 * time.Second}, // of one that speaks as often as it may, unasked
+		{6, 14400, nil, 3 * time.Second},
 		{0, 0, rdnss(0), 10 * time.Minute},
 		{9000, 1<<32 - 1, nil, 10 * time.Minute},
 	} {
