@@ -24,15 +24,20 @@ func (a *Agent) admitted() uint64 {
 }
 
 // owed is what guests on their way here will still fill of what this host has free, of those that were admitted before
-// that place. What they have filled already is not free any more.
+// that place. What they have filled already is not free any more. One that runs before its pages are here owes those.
 func (a *Agent) owed(before uint64) (sum demand) {
 	a.mu.Lock()
 	coming := slices.Collect(maps.Values(a.incoming))
 	a.mu.Unlock()
 	for _, m := range coming { // not under a.mu: a disk that hangs would hold up every migration
-		if state := m.snapshot(); m.order < before && !state.Refused() && !state.Running() && !state.Vanished {
-			owes := m.owes()
-			sum.memory, sum.disk = sum.memory+owes.memory, sum.disk+owes.disk
+		state := m.snapshot()
+		if m.order >= before || state.Refused() || state.Vanished || state.Running() && !m.pagesFollow() {
+			continue
+		}
+		owes := m.owes()
+		sum.memory += owes.memory
+		if !state.Running() { // its disks are whole
+			sum.disk += owes.disk
 		}
 	}
 	return sum

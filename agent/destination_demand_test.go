@@ -59,6 +59,15 @@ func TestRoomIsGivenOnce(t *testing.T) {
 					t.Errorf("the first one itself: %v", err)
 				}
 			}
+			m.state = migration.Destination{Landing: migration.Adopting} // it runs, and its memory follows
+			m.plan.Transfer, m.plan.Mode = "lanes", "postcopy"
+			if err := a.roomForAll(second, everyone); (err != nil) != (name == "memory") {
+				t.Errorf("the first one's pages follow it: %v", err)
+			}
+			m.rec.Edit(func(r *record.Report) { r.MemoryDone = 1 })
+			if err := a.roomForAll(second, everyone); err != nil {
+				t.Errorf("the first one's last page is here: %v", err)
+			}
 			m.state = migration.Destination{Landing: migration.Waiting, Vanished: true} // it never starts here any more
 			if err := a.roomForAll(second, everyone); err != nil {
 				t.Errorf("the first one's QEMU is gone: %v", err)
