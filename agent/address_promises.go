@@ -32,11 +32,37 @@ func (a *Agent) promise(addr netip.Addr, guest string) error {
 	if owner, taken := a.spokenFor(guest)[addr]; taken {
 		return hasIt(addr, owner)
 	}
-	if a.promised.by == nil {
-		a.promised.by = map[netip.Addr]promise{}
-	}
-	a.promised.by[addr] = promise{guest, time.Now().Add(promiseTime)}
+	a.promised.keep(addr, guest)
 	return nil
+}
+
+// promiseNext keeps a guest's next addresses for it, as promise does, until it is admitted with them: what was promised in its check may be
+// over. Those that it has here already are its own, as its prepare is asked again.
+func (a *Agent) promiseNext(plan migration.Plan) error {
+	if plan.KeepsAddress() {
+		return nil
+	}
+	a.promised.mu.Lock()
+	defer a.promised.mu.Unlock()
+	others := a.spokenFor(plan.Guest)
+	for _, next := range plan.Next {
+		if owner, taken := others[next.Prefix.Addr()]; taken && owner != plan.Guest {
+			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+				"next address %s: guest %s has it, or was promised it, on %s since the check; try again for another", next.Prefix.Addr(), owner, a.config.Host)}
+		}
+	}
+	for _, next := range plan.Next {
+		a.promised.keep(next.Prefix.Addr(), plan.Guest)
+	}
+	return nil
+}
+
+// keep is called with the mutex held.
+func (p *promises) keep(addr netip.Addr, guest string) {
+	if p.by == nil {
+		p.by = map[netip.Addr]promise{}
+	}
+	p.by[addr] = promise{guest, time.Now().Add(promiseTime)}
 }
 
 // spokenFor are the addresses that the guest cannot get, and whose they are. The caller holds promised.mu.

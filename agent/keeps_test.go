@@ -179,16 +179,32 @@ func TestAnnouncedByOtherIDs(t *testing.T) {
 	}
 }
 
-// TestNextOfAnotherGuest: a next address that another guest got since the check is refused.
+// TestNextOfAnotherGuest: a prepare whose next address another guest got since the check, or was promised, is refused; from then on
+// the address is the guest's, and nobody else is promised it.
 func TestNextOfAnotherGuest(t *testing.T) {
 	a := between(t)
-	next := netip.MustParsePrefix("10.2.1.10/24")
-	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: next}}}}
-	p := Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Next: []migration.Address{{Prefix: next, Home: "rome"}}}}
-	p.Tunnel = netip.AddrPortFrom(a.config.Peers[0].Uplinks[0].Address, 1)
-	refusedBy(t, "it is db's", a.believe(p), "guest db has it")
-	a.guests.byName["web"] = a.guests.byName["db"]
-	a.guests.byName["web"].Held.Description.Name = "web"
-	delete(a.guests.byName, "db")
-	refusedBy(t, "it is its own", a.believe(p), "")
+	p := goodPreparation()
+	p.Tunnel = netip.MustParseAddrPort("192.0.2.1:700")
+	next := p.Plan.Next[0].Prefix.Addr()
+	a.abortedEarly["paris "+p.Plan.ID] = earlyAbort{time.Now(), p.Plan.Epoch} // nothing is made of what is not refused before
+	prepare := func() error {
+		_, err := a.peerPrepare(callFrom(t, "paris", p.Plan.ID, p))
+		return err
+	}
+	has := func(name string) {
+		a.guests.byName = map[string]*Guest{name: {Held: care.Held{
+			Description: config.Description{Name: name}, Addresses: []migration.Address{{Prefix: p.Plan.Next[0].Prefix}}}}}
+	}
+	has("db")
+	refused(t, "it is db's", prepare(), migration.CodeAddress, "guest db has it")
+	has("web")
+	refused(t, "it is its own", prepare(), migration.CodeAsked, "gave it up")
+	a.guests.byName, a.promised.by = map[string]*Guest{}, nil
+	if err := a.promise(next, "db"); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "it is promised to db", prepare(), migration.CodeAddress, "guest db has it, or was promised it")
+	a.promised.release("db", next)
+	refused(t, "it is nobody's", prepare(), migration.CodeAsked, "gave it up")
+	refused(t, "then it is kept for it", a.promise(next, "db"), migration.CodeAddress, "guest web")
 }

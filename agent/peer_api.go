@@ -158,6 +158,9 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	if err := errors.Join(a.believe(p), a.namesake(p.Plan.Guest, p.Description)); err != nil {
 		return nil, err
 	}
+	if err := a.promiseNext(p.Plan); err != nil {
+		return nil, err
+	}
 	if err := a.comesFromThere(r.Context(), p.Plan); err != nil {
 		return nil, err
 	}

@@ -45,10 +45,6 @@ func (a *Agent) believe(p Preparation) error {
 		if whose := a.noGuests(next.Prefix.Addr(), own); whose != "" {
 			return notBelieved("next address %s of guest %s: it is %s here", next.Prefix.Addr(), p.Plan.Guest, whose)
 		}
-		if owner, ok := taken[next.Prefix.Addr()]; ok && owner != p.Plan.Guest {
-			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-				"next address %s: guest %s has it, or was promised it, on %s since the check; try again for another", next.Prefix.Addr(), owner, a.config.Host)}
-		}
 	}
 	return nil
 }
