@@ -18,11 +18,14 @@ func (r *run) evacuate(ctx context.Context, step *scenario.Step) {
 	names := r.w.scenario.Hosts(step.Evacuate.Host)
 	for _, host := range names {
 		var turns []evacuee
+		var guests []string
 		for _, g := range r.w.scenario.Guests {
 			if a := r.w.agentOf(g.Name); a != nil && a.host.Name == host {
-				before, done := r.turn(g.Name)
-				turns = append(turns, evacuee{g, before, done})
+				turns, guests = append(turns, evacuee{Guest: g}), append(guests, g.Name)
 			}
+		}
+		for i, p := range r.turns(guests...) {
+			turns[i].place = p
 		}
 		if len(turns) > 0 {
 			r.wg.Go(func() { r.trouble(step, r.evacuateHost(ctx, host, step.Evacuate.To, names, turns)) })
@@ -33,8 +36,7 @@ func (r *run) evacuate(ctx context.Context, step *scenario.Step) {
 // evacuee is a guest that leaves with others, and its turn.
 type evacuee struct {
 	scenario.Guest
-	before <-chan struct{}
-	done   func()
+	place
 }
 
 func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string, turns []evacuee) error {

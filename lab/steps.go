@@ -186,22 +186,37 @@ func (r *run) trouble(step *scenario.Step, err error) {
 	r.troubles = append(r.troubles, oneLine(fmt.Sprintf("%s: %v", step, err)))
 }
 
-// turn is a place in the queue of a guest's migrations: before is closed when all that were
-// asked for before have their outcome, nil if there is none; done says that this one has its.
+// place is one in the queue of a guest's migrations: before is closed when all that were asked for before have their outcome, nil if
+// there is none; done says that this one has its.
+type place struct {
+	before <-chan struct{}
+	done   func()
+}
+
+// turn is the next place of a guest.
 func (r *run) turn(guest string) (before <-chan struct{}, done func()) {
+	p := r.turns(guest)[0]
+	return p.before, p.done
+}
+
+// turns are the next places of guests that go together, all taken at once: of two who take the same guests' one comes first for each of
+// them, or they would wait for each other.
+func (r *run) turns(guests ...string) (places []place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before = r.lastOf(guest)
-	mine := make(chan struct{})
-	r.queue[guest] = mine
-	r.pending++
-	return before, sync.OnceFunc(func() {
-		r.mu.Lock()
-		r.pending--
-		r.lastEnd = time.Now()
-		r.mu.Unlock()
-		close(mine)
-	})
+	for _, guest := range guests {
+		mine := make(chan struct{})
+		places = append(places, place{r.lastOf(guest), sync.OnceFunc(func() {
+			r.mu.Lock()
+			r.pending--
+			r.lastEnd = time.Now()
+			r.mu.Unlock()
+			close(mine)
+		})})
+		r.queue[guest] = mine
+		r.pending++
+	}
+	return places
 }
 
 // comes waits for a turn, and says whether the run has not come to its end before.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -120,6 +121,34 @@ func TestEvacuationWithoutATurn(t *testing.T) {
 	r.wg.Wait()
 	if len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "the run ended before guest web could leave a") {
 		t.Errorf("%q", r.troubles)
+	}
+}
+
+// TestTurnsAreTakenTogether: of two evacuations of one host that begin at the same instant, one is first with every guest: where each was
+// with some they waited for each other.
+func TestTurnsAreTakenTogether(t *testing.T) {
+	r := aRun()
+	guests := make([]string, 50000)
+	for i := range guests {
+		guests[i] = strconv.Itoa(i)
+	}
+	var both sync.WaitGroup
+	start := make(chan struct{})
+	var first [2]int
+	for i := range first {
+		both.Go(func() {
+			<-start
+			for _, p := range r.turns(guests...) {
+				if p.before == nil {
+					first[i]++
+				}
+			}
+		})
+	}
+	close(start)
+	both.Wait()
+	if first[0]*first[1] != 0 || first[0]+first[1] != len(guests) {
+		t.Errorf("one is first with %d guests, the other with %d", first[0], first[1])
 	}
 }
 
