@@ -100,3 +100,30 @@ func TestTunnelDown(t *testing.T) {
 		}
 	}
 }
+
+// TestSettlesNoWayOfALaterMove: a host that cleans up late after its guest has left, as its agent was started again within that, leaves the
+// ways alone that the guest's next host has asked it for meanwhile: such as one for good, and one that is not asked to go yet.
+func TestSettlesNoWayOfALaterMove(t *testing.T) {
+	home := netip.MustParseAddr("10.1.1.10")
+	for name, way := range map[string]*detour.Detour{
+		"for good":             {Leased: true, Away: []netstate.Away{{Addr: home, Active: true}}},
+		"not asked to go yet":  {},
+		"asked for once again": {Leased: true, Until: clock.Now().Add(2 * time.Hour), Standing: []netstate.Away{{Addr: home}}},
+	} {
+		a, _, d := leasing(t)
+		way.ID, way.Guest, way.Peer, way.Asked = "m-00000002-rome", d.Guest, "oslo", []netip.Addr{home}
+		place(a, way)
+		leased, until := way.Leased, way.Until
+		plan := migration.Plan{ID: d.ID, Guest: d.Guest, Held: []migration.Address{{Prefix: netip.PrefixFrom(home, 24)}}}
+		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
+		m.work.needed.Store(&needed{Leased: []netip.Addr{home}, Lease: time.Hour})
+		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
+		got, there := a.detours.Get(way.ID)
+		if !there || got.Leased != leased || !got.Until.Equal(until) {
+			t.Errorf("%s: there %v, leased %v until %v", name, there, got.Leased, got.Until)
+		}
+		if _, there := a.detours.Get(d.ID); there {
+			t.Errorf("%s: its own is there", name)
+		}
+	}
+}

@@ -316,13 +316,13 @@ func (n *needed) settle(d *detour.Detour, forGood bool) bool {
 }
 
 // settleDetours ends this host's part in leading packets to the guest, as far as
-// no lease needs it.
+// no lease needs it. What the host asks for to which the guest has gone on by then (peerRepoint) is none of this.
 func (m *outgoing) settleDetours(ctx context.Context) error {
 	var ends []string
 	n := m.work.needed.Load()
 	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
-			if d.Guest == m.plan.Guest && !n.settle(d, m.plan.KeepsAddress()) {
+			if d.Guest == m.plan.Guest && len(d.Asked) == 0 && !n.settle(d, m.plan.KeepsAddress()) {
 				ends = append(ends, d.ID)
 			}
 		}
