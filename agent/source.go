@@ -138,7 +138,7 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
-	m.link.Spread() // the release is called over each path
+	m.work.spread = m.link.Spread()
 	if err := m.comeToRest(ctx); err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 		}
 		asked := time.Now()
 		attempt, cancel := limits.Release.On(ctx)
-		err := limits.Says(attempt, m.link.CallEverywhere(attempt, http.MethodPost, urlOf(m.plan.ID, what), m.plan, answer))
+		err := limits.Says(attempt, m.link.CallEverywhere(attempt, m.work.spread, http.MethodPost, urlOf(m.plan.ID, what), m.plan, answer))
 		cancel()
 		answer.sane()
 		m.seeVanished(answer.Vanished)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/sample"
 	"godwit/agent/uplinks"
@@ -73,6 +74,7 @@ type sourceWork struct {
 	pagesResent  atomic.Bool        // that goes again, before the destination has said that the guest runs; see resendPages
 	stopWatch    context.CancelFunc // ends watching for the guest's own end
 	stands       *stance            // of the guest, once it was stopped
+	spread       *peer.Spread       // over which the release is called; nil: over one path alone
 	farewells    sync.WaitGroup     // of lanes and disks' ways that are being ended
 	endMemory    func()             // stops following the last of memory
 

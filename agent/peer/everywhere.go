@@ -6,44 +6,55 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"godwit/migration"
 )
 
-// spreadFor is how long what Spread has dialled waits for its call.
+// spreadFor is how long what a Spread has dialled waits for its call.
 const spreadFor = 10 * time.Second
 
-// Spread begins to dial over every path, for a CallEverywhere that will come soon. With one path there is nothing to spread.
-func (l *Link) Spread() {
+// Spread is what was dialled over every path of a link, for one CallEverywhere that will come soon: that of who asked for it, as others call
+// the same host. A nil one has nothing.
+type Spread struct {
+	mu  sync.Mutex
+	all []*dialling // until they are taken
+}
+
+// Spread begins to dial over every path. With one path there is nothing to spread.
+func (l *Link) Spread() *Spread {
+	s := &Spread{}
 	if len(l.paths) < 2 {
-		return
+		return s
 	}
-	var spread []*dialling
 	for _, p := range l.paths {
 		d := &dialling{done: make(chan struct{})}
-		spread = append(spread, d)
+		s.all = append(s.all, d)
 		go func() {
 			defer close(d.done)
 			d.conn, d.err = l.dial(l.life, p, "http/1.1", controlSilence, 0)
 		}()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	dropAll(l.spread)
-	l.spread = spread
-	time.AfterFunc(spreadFor, func() { l.gather(spread[0]) })
+	forget := context.AfterFunc(l.life, s.drop)
+	time.AfterFunc(spreadFor, func() { forget(); s.drop() })
+	return s
 }
 
-// gather drops what Spread made and nobody has used, if that began with first.
-func (l *Link) gather(first *dialling) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.spread) > 0 && l.spread[0] == first {
-		dropAll(l.spread)
-		l.spread = nil
+// take is what was dialled and nobody has used yet.
+func (s *Spread) take() []*dialling {
+	if s == nil {
+		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.all
+	s.all = nil
+	return all
 }
+
+// drop closes what nobody has used.
+func (s *Spread) drop() { dropAll(s.take()) }
 
 func dropAll(all []*dialling) {
 	for _, d := range all {
@@ -51,13 +62,10 @@ func dropAll(all []*dialling) {
 	}
 }
 
-// CallEverywhere is Call, and beside it the same over each path that Spread has dialled, as soon as that answers: the first answer counts. A
+// CallEverywhere is Call, and beside it the same over each path that s has dialled, as soon as that answers: the first answer counts. A
 // path that is cut or loses the request, or is longer than another, costs nothing then.
-func (l *Link) CallEverywhere(ctx context.Context, method, path string, request, answer any) error {
-	l.mu.Lock()
-	spread := l.spread
-	l.spread = nil
-	l.mu.Unlock()
+func (l *Link) CallEverywhere(ctx context.Context, s *Spread, method, path string, request, answer any) error {
+	spread := s.take()
 	if len(spread) == 0 {
 		return l.Call(ctx, method, path, request, answer)
 	}

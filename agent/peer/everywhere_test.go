@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,54 +69,86 @@ func TestCallEverywhere(t *testing.T) {
 	if err := link.Call(within(t, 5*time.Second), http.MethodPost, "/echo", greeting{Text: "first"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(path string, request, answer any) error {
-		return link.CallEverywhere(within(t, 20*time.Second), http.MethodPost, path, request, answer) // the cut path never answers
+	ask := func(s *Spread, path string, request, answer any) error {
+		return link.CallEverywhere(within(t, 20*time.Second), s, http.MethodPost, path, request, answer) // the cut path never answers
 	}
-	link.Spread()
-	if err := ask("/echo", greeting{Text: "all well"}, &out); err != nil || out.Text != "all well" {
+	if err := ask(link.Spread(), "/echo", greeting{Text: "all well"}, &out); err != nil || out.Text != "all well" {
 		t.Errorf("%+v, %v", out, err)
 	}
-	link.Spread()
+	spread := link.Spread()
 	cut()
-	if err := ask("/echo", greeting{Text: "cut"}, &out); err != nil || out.Text != "cut" {
+	if err := ask(spread, "/echo", greeting{Text: "cut"}, &out); err != nil || out.Text != "cut" {
 		t.Errorf("with a path cut: %+v, %v", out, err)
 	}
-	link.Spread()
-	if err := ask("/nothing", nil, nil); err != nil {
+	if err := ask(link.Spread(), "/nothing", nil, nil); err != nil {
 		t.Errorf("without an answer: %v", err)
 	}
-	link.Spread()
 	var problem *migration.Problem
-	if err := ask("/problem", nil, &out); !errors.As(err, &problem) || problem.Code != migration.CodeAddress {
+	if err := ask(link.Spread(), "/problem", nil, &out); !errors.As(err, &problem) || problem.Code != migration.CodeAddress {
 		t.Errorf("a problem: %v", err)
 	}
 }
 
-// TestGatherClosesWhatNobodyUsed: what was dialled and not used does not stay.
-func TestGatherClosesWhatNobodyUsed(t *testing.T) {
+// TestSpreadsOfTwo: guests that are released to the same host at the same time are so over every path, each of them.
+func TestSpreadsOfTwo(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	var here sync.WaitGroup
+	here.Add(2)
+	both := http.NewServeMux()
+	both.Handle("/", echo())
+	both.HandleFunc("POST /both", func(w http.ResponseWriter, _ *http.Request) { // each has a connection, which stays
+		here.Done()
+		here.Wait()
+		Answer(w, nil, nil)
+	})
+	serve(t, ids["rome"], port, both, nil)
+	at, cut := cuttable(t, port)
+	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "cut", Local: loopback, Remote: at}, {Name: "well", Local: loopback, Remote: loopback}})
+	t.Cleanup(link.Close)
+	var begun sync.WaitGroup
+	for range 2 {
+		begun.Go(func() {
+			if err := link.Call(within(t, 5*time.Second), http.MethodPost, "/both", nil, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	begun.Wait()
+	one, other := link.Spread(), link.Spread()
+	cut()
+	for guest, s := range map[string]*Spread{"one": one, "other": other} {
+		var out greeting
+		if err := link.CallEverywhere(within(t, 20*time.Second), s, http.MethodPost, "/echo", greeting{Text: guest}, &out); err != nil || out.Text != guest {
+			t.Errorf("%s: %+v, %v", guest, out, err)
+		}
+	}
+}
+
+// TestUnusedSpread: what was dialled and not used does not stay; nor does a link that is closed keep any.
+func TestUnusedSpread(t *testing.T) {
 	ids := fleet(t, "paris", "rome")
 	port := freePort(t)
 	serve(t, ids["rome"], port, echo(), nil)
-	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "one", Local: loopback, Remote: loopback}, {Name: "other", Local: loopback, Remote: loopback}})
-	t.Cleanup(link.Close)
-	link.Spread()
-	spread := link.spread
-	link.gather(spread[1]) // of another Spread
-	if len(link.spread) != 2 {
-		t.Error("what a later call is to use was gathered")
-	}
-	link.gather(spread[0])
-	if len(link.spread) != 0 {
-		t.Error("a call would use what was gathered")
-	}
-	for i, d := range spread {
-		<-d.done
-		if d.err != nil {
-			t.Fatal(d.err)
+	for what, end := range map[string]func(*Link, *Spread){"dropped": func(_ *Link, s *Spread) { s.drop() }, "its link closed": func(l *Link, _ *Spread) { l.Close() }} {
+		link := NewLink(ids["paris"], "rome", port, []Path{{Name: "one", Local: loopback, Remote: loopback}, {Name: "other", Local: loopback, Remote: loopback}})
+		t.Cleanup(link.Close)
+		s := link.Spread()
+		all := slices.Clone(s.all)
+		for _, d := range all {
+			if <-d.done; d.err != nil {
+				t.Fatal(d.err)
+			}
 		}
-		d.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) //nolint:errcheck // the read says so
-		if _, err := d.conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("connection %d is open still", i)
+		end(link, s)
+		for i, d := range all {
+			d.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) //nolint:errcheck // the read says so
+			if _, err := d.conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: connection %d is open still", what, i)
+			}
+		}
+		if left := s.take(); len(left) != 0 {
+			t.Errorf("%s: a call would use it", what)
 		}
 	}
 }
@@ -125,19 +159,18 @@ func TestSpreadOverOnePath(t *testing.T) {
 	port := freePort(t)
 	serve(t, ids["rome"], port, echo(), nil)
 	link := linkTo(t, ids["paris"], "rome", port)
-	link.Spread()
-	if link.spread != nil {
+	s := link.Spread()
+	if len(s.all) != 0 {
 		t.Error("something is dialled")
 	}
 	var out greeting
-	if err := link.CallEverywhere(within(t, 5*time.Second), http.MethodPost, "/echo", greeting{Text: "one"}, &out); err != nil || out.Text != "one" {
+	if err := link.CallEverywhere(within(t, 5*time.Second), s, http.MethodPost, "/echo", greeting{Text: "one"}, &out); err != nil || out.Text != "one" {
 		t.Errorf("%+v, %v", out, err)
 	}
 	var unreachable *Unreachable
 	none := NewLink(ids["paris"], "rome", port+1, []Path{{Name: "a", Local: loopback, Remote: loopback}, {Name: "b", Local: loopback, Remote: loopback}})
 	t.Cleanup(none.Close)
-	none.Spread()
-	if err := none.CallEverywhere(within(t, 300*time.Millisecond), http.MethodPost, "/echo", nil, &out); !errors.As(err, &unreachable) {
+	if err := none.CallEverywhere(within(t, 300*time.Millisecond), none.Spread(), http.MethodPost, "/echo", nil, &out); !errors.As(err, &unreachable) {
 		t.Errorf("nobody listens: %v", err)
 	}
 }

@@ -76,10 +76,9 @@ type Link struct {
 	life  context.Context // of what is dialled for calls
 	end   context.CancelFunc
 
-	mu     sync.Mutex
-	left   *dialling   // what a call began to dial and did not wait for
-	last   net.Conn    // that was dialled for a call
-	spread []*dialling // over each path, for CallEverywhere
+	mu   sync.Mutex
+	left *dialling // what a call began to dial and did not wait for
+	last net.Conn  // that was dialled for a call
 }
 
 // NewLink prepares a link to host; nothing is dialled yet.
@@ -100,10 +99,6 @@ func (l *Link) Paths() []Path { return l.paths }
 // Close drops idle connections, and ends what is dialled for calls; there can be none after it.
 func (l *Link) Close() {
 	l.end() // of what is dialled too
-	l.mu.Lock()
-	dropAll(l.spread)
-	l.spread = nil
-	l.mu.Unlock()
 	l.http.CloseIdleConnections()
 }
 
