@@ -152,7 +152,20 @@ func (e *evacuation) round(ctx context.Context, info api.HostInfo) (more bool) {
 		e.awaitOther(ctx, busy)
 		return ctx.Err() == nil
 	}
+	e.cameBack(info)
 	return false
+}
+
+// cameBack says of guests that have moved, and are here all the same, that they are not away. They are not moved again: of two hosts that
+// are evacuated to each other none would come to an end.
+func (e *evacuation) cameBack(info api.HostInfo) {
+	for _, g := range info.Guests {
+		if known := e.of(g.Name); known.Moved() {
+			e.set(g.Name, func(x *Guest) {
+				*x = Guest{Guest: x.Guest, To: x.To, Reason: fmt.Sprintf("it has moved there, and is on %s again: somebody has brought it back, such as an evacuation of %s", e.name, x.To)}
+			})
+		}
+	}
 }
 
 // settleGone says what became of guests that left by a migration of somebody else's.

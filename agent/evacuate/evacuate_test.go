@@ -121,6 +121,23 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestCameBack: a guest that somebody has brought back meanwhile, such as by the evacuation of the host that it went to, is not away.
+func TestCameBack(t *testing.T) {
+	host := &aHost{guests: guests("x", "y")}
+	host.ends = func(_, guest string) (migration.Outcome, error) {
+		if guest == "y" {
+			host.mu.Lock()
+			defer host.mu.Unlock()
+			host.guests = append(host.guests, guests("x")...)
+		}
+		return migration.Completed, nil
+	}
+	got, err := Run(t.Context(), host, Request{To: "b", Width: 1})
+	if want := "x→b it has moved there, and is on a again: somebody has brought it back, such as an evacuation of b\ny→b completed"; err != nil || got.OK || words(got) != want || len(host.moves) != 2 {
+		t.Errorf("ok %v, %v, %d migrations\n%s\nwant\n%s", got.OK, err, len(host.moves), words(got), want)
+	}
+}
+
 // TestRefusalsAreTold: each host that refuses is said with its reason, and what the next one is asked
 // for is no part of that. What the source itself refuses, or somebody, no other host is asked for.
 func TestRefusalsAreTold(t *testing.T) {
