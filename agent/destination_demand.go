@@ -30,8 +30,10 @@ func (a *Agent) owed(before uint64) (sum demand) {
 	coming := slices.Collect(maps.Values(a.incoming))
 	a.mu.Unlock()
 	for _, m := range coming { // not under a.mu: a disk that hangs would hold up every migration
-		state := m.snapshot()
-		if m.order >= before || state.Refused() || state.Vanished || state.Running() && !m.pagesFollow() {
+		m.mu.Lock()
+		state, offer := m.state, m.offer // its handover changes the plan
+		m.mu.Unlock()
+		if m.order >= before || state.Refused() || state.Vanished || state.Running() && !m.pagesFollow(offer.Plan) {
 			continue
 		}
 		owes := m.owes()

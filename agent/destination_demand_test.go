@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestRoomIsGivenOnce(t *testing.T) {
 				}
 			}
 			m.state = migration.Destination{Landing: migration.Adopting} // it runs, and its memory follows
-			m.plan.Transfer, m.plan.Mode = "lanes", "postcopy"
+			m.offer.Plan.Transfer, m.offer.Plan.Mode = "lanes", "postcopy"
 			if err := a.roomForAll(second, everyone); (err != nil) != (name == "memory") {
 				t.Errorf("the first one's pages follow it: %v", err)
 			}
@@ -101,6 +102,25 @@ func TestRoomIsGivenOnce(t *testing.T) {
 			t.Errorf("%d bytes of the disk are owed", owed.disk)
 		}
 	})
+}
+
+// TestOwedWhileItIsHandedOver: what a guest owes is asked for while its handover changes how it keeps its addresses.
+func TestOwedWhileItIsHandedOver(t *testing.T) {
+	a := between(t)
+	m := comes(t, a)
+	m.state.Landing = migration.Adopting
+	m.plan.Transfer, m.plan.Mode = "lanes", "postcopy"
+	m.offer.Plan = m.plan
+	m.work.preparation.Facts.Memory = 1 << 30
+	a.incoming[m.plan.ID] = m
+	var both sync.WaitGroup
+	both.Go(func() {
+		if owed := a.owed(everyone); owed.memory != 1<<30 {
+			t.Errorf("%+v", owed)
+		}
+	})
+	both.Go(m.keepAddress) // the race detector sees to it
+	both.Wait()
 }
 
 // TestRoomForTheCopy: a destination whose disk has no room for what our own data path keeps of memory says so before

@@ -215,7 +215,7 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.readyAt = time.Now()
 	}
 	m.state = next
-	m.a.precede(m.plan.ID, priority.AtDestination(next, m.pagesFollow()))
+	m.a.precede(m.plan.ID, priority.AtDestination(next, m.pagesFollow(m.offer.Plan)))
 	m.back = m.back || in.Kind == migration.Abort || in.Kind == migration.Lose // by then nothing is led here
 	close(m.wake)
 	m.wake = make(chan struct{})

@@ -233,10 +233,10 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 	}
 }
 
-// pagesFollow says of a guest that runs here whether its last page may be missing.
-func (m *incoming) pagesFollow() bool {
+// pagesFollow says of a guest that runs here by that plan whether its last page may be missing.
+func (m *incoming) pagesFollow(plan migration.Plan) bool {
 	_, whole := m.rec.PagesFollow()
-	return mayHandEarly(m.plan) && !whole
+	return mayHandEarly(plan) && !whole
 }
 
 var errPagesMissing = errors.New("pages are missing still")
