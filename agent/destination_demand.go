@@ -11,8 +11,8 @@ import (
 	"godwit/migration"
 )
 
-// demand is what guests take up of a host, bytes.
-type demand struct{ memory, disk int64 }
+// demand is what guests take up of a host, bytes; copies are those of their memory, see copied.
+type demand struct{ memory, disk, copies int64 }
 
 // ownOfQEMU is what a QEMU has in memory beside its guest's, bytes.
 const ownOfQEMU = 64 << 20
@@ -38,8 +38,8 @@ func (a *Agent) owed(before uint64) (sum demand) {
 		}
 		owes := m.owes()
 		sum.memory += owes.memory
-		if !state.Running() { // its disks are whole
-			sum.disk += owes.disk
+		if !state.Running() { // its disks are whole, and so is its copy but for those pages
+			sum.disk, sum.copies = sum.disk+owes.disk, sum.copies+max(0, offer.copied()-m.copiedNow())
 		}
 	}
 	return sum
@@ -70,6 +70,14 @@ func (m *incoming) owes() (d demand) {
 	return d
 }
 
+// copiedNow is how much of the copy of this guest's memory is there, bytes.
+func (m *incoming) copiedNow() int64 {
+	if lanes := m.lanes(); lanes != nil {
+		return lanes.Copied()
+	}
+	return 0
+}
+
 // statFile is os.Stat. Tests have a slower disk.
 var statFile = os.Stat
 
@@ -96,17 +104,22 @@ func (a *Agent) roomForAll(offer Offer, before uint64) error {
 	if err != nil {
 		return err
 	}
+	shared := a.share("", "disks")
 	if need := sum + owed.disk; sum > 0 {
-		if err := a.roomOnDisk(offer, "disks", need, fmt.Sprintf("%s (%d MiB stay in reserve)", beside(owed.disk), diskReserve>>20)); err != nil {
+		if shared {
+			need += owed.copies
+		}
+		if err := a.roomOnDisk(offer, "disks", need, fmt.Sprintf("%s (%d MiB stay in reserve)", beside(need-sum), diskReserve>>20)); err != nil {
 			return err
 		}
 	}
 	if copied := offer.copied(); copied > 0 { // it goes again, and may take the reserve meanwhile
-		if !a.share("", "disks") {
+		if !shared {
 			sum, owed.disk = 0, 0
 		}
-		return a.roomOnDisk(offer, "", sum+owed.disk+copied-diskReserve,
-			fmt.Sprintf(", %d MiB of them for a copy of its memory until all of that is here%s", copied>>20, beside(owed.disk)))
+		others := owed.disk + owed.copies
+		return a.roomOnDisk(offer, "", sum+others+copied-diskReserve,
+			fmt.Sprintf(", %d MiB of them for a copy of its memory until all of that is here%s", copied>>20, beside(others)))
 	}
 	return nil
 }

@@ -123,6 +123,31 @@ func TestOwedWhileItIsHandedOver(t *testing.T) {
 	both.Wait()
 }
 
+// TestRoomForTheCopiesOfAll: where there is room for the copy of one guest's memory, another that comes at the same time is refused, until
+// the first one runs: both would end on a disk that is full.
+func TestRoomForTheCopiesOfAll(t *testing.T) {
+	a := between(t)
+	free, _, err := a.roomFor("", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.config.MemoryReserve = math.MinInt64 / 2 // this machine may have less memory than disk
+	p := goodPreparation()
+	p.Plan.Transfer, p.Facts.Memory, p.Touched = "lanes", free, (free-diskReserve)*6/10
+	m, _, err := a.admitIncoming(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := Offer{Plan: migration.Plan{ID: "m-00000002", Guest: "db", Transfer: "lanes"}, Touched: p.Touched, Facts: p.Facts}
+	refused(t, "beside the first one", a.roomForAll(second, everyone), migration.CodeCapacity, "for a copy of its memory", "MiB for guests on their way here")
+	refused(t, "the first one itself", a.roomForAll(m.offer, m.order), "")
+	second.Plan.Transfer = "qemu-tcp"
+	refused(t, "without a copy", a.roomForAll(second, everyone), "")
+	second.Plan.Transfer = "lanes"
+	m.state.Landing = migration.Adopting
+	refused(t, "the first one runs", a.roomForAll(second, everyone), "")
+}
+
 // TestRoomForTheCopy: a destination whose disk has no room for what our own data path keeps of memory says so before
 // anything is copied; QEMU's own transfers, and pages that were never touched, want none.
 func TestRoomForTheCopy(t *testing.T) {

@@ -113,7 +113,7 @@ func (a *Agent) admitIncoming(p Preparation) (m *incoming, found bool, err error
 		}
 	}
 	m = &incoming{
-		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Endpoint: p.Endpoint}, plan: p.Plan,
+		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Touched: p.Touched, Endpoint: p.Endpoint}, plan: p.Plan,
 		rec: record.New(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}

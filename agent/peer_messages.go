@@ -80,6 +80,7 @@ type Preparation struct {
 	MemoryTunnels []pathTunnel       `json:"memory_tunnels,omitempty"` // for transfers that are direct
 	LaneKey       []byte             `json:"lane_key,omitempty"`       // of the lanes of our own data path, and of disks
 	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
+	Touched       int64              `json:"touched,omitempty"`        // see Offer; 0: it does not say
 	Channels      int                `json:"channels,omitempty"`       // of transfer qemu-multifd, as many on both hosts; 0: two
 
 	InnerUsed []netip.Prefix `json:"inner_used,omitempty"` // what the source's devices have that a tunnel's inner addresses must not be; see tunnel.InnerUsed

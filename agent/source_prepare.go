@@ -45,7 +45,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	}
 	request := Preparation{
 		InnerUsed: used, MemoryTunnels: offers, LaneKey: m.work.laneKey,
-		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
+		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, Touched: m.work.offer.Touched,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 		TunnelKey: public, Tunnel: end.Local, Window: m.work.window,
 		Routers: m.routersOf(), ToDrop: m.guest.held().ToDrop, Boot: m.work.boot,

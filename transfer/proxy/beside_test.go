@@ -34,6 +34,9 @@ func besideTwo(t *testing.T, rng *rand.Rand, beside *proxy.Beside) (first, secon
 func TestBeside(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	first, second, memory := besideTwo(t, rng, new(proxy.Beside))
+	if room := first.dst.Copied(); room < fakePages/2*pages.Size || second.dst.Copied() != 0 {
+		t.Errorf("the first one's copy takes %d bytes, that of the second, which has not begun, %d", room, second.dst.Copied())
+	}
 	second.leave(t, rng, memory, func() { second.offered(t) })
 	if s := second.src.Stats(); s.Missed > 0 || s.Acked > fakePages*pages.Size/5 {
 		t.Errorf("%d bytes went, %d pages missed; codings %v", s.Acked, s.Missed, s.Codings.Pages)

@@ -55,7 +55,8 @@ type Destination struct {
 	err      error           // set before done is closed
 	offers   chan wire.Offer // as they are made; closed when all are
 	indexing sync.WaitGroup
-	lent     atomic.Pointer[loan] // of the mirror, to guests beside this; nil: there is none
+	lent     atomic.Pointer[loan]        // of the mirror, to guests beside this; nil: there is none
+	copied   atomic.Pointer[mirror.File] // the mirror, for who does not wait for mu
 
 	mu       sync.Mutex // frames and controls come on goroutines of their own
 	qemu     net.Conn   // until it is handed to the inlet
@@ -218,6 +219,7 @@ func (d *Destination) begin(head []byte) error {
 	if d.mirror, err = mirror.Create(d.config.Mirror, total); err != nil {
 		return err
 	}
+	d.copied.Store(d.mirror)
 	d.decoder = encode.NewDecoder(total, d.mirror, d.elsewhere(total))
 	if d.config.Resume {
 		return d.resume(pro.Blocks)
@@ -361,6 +363,14 @@ func (d *Destination) Hurry() { d.threads.hurry() }
 
 // Stats are the lanes' figures so far.
 func (d *Destination) Stats() paths.Stats { return d.receiver.Stats() }
+
+// Copied is how much room the mirror's file takes, bytes; 0 before there is one, and after its end.
+func (d *Destination) Copied() int64 {
+	if f := d.copied.Load(); f != nil {
+		return f.Room()
+	}
+	return 0
+}
 
 // HandedOver is closed when QEMU was given its devices before its pages (post-copy).
 func (d *Destination) HandedOver() <-chan struct{} { return d.handed }

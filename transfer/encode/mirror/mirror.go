@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"os"
 	"sync"
+	"syscall"
 
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
@@ -128,6 +129,19 @@ func (s state) version() uint64 { return uint64(max(s, -s)) }
 
 // Total is how many pages it has.
 func (f *File) Total() uint64 { return uint64(len(f.pages)) }
+
+// Room is how much its file takes, bytes; 0 when it is closed.
+func (f *File) Room() int64 {
+	info, err := f.file.Stat()
+	if err != nil {
+		return 0
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return stat.Blocks * 512
+}
 
 // Version returns a page's version, 0 if it never came.
 func (f *File) Version(page uint64) uint64 {

@@ -50,6 +50,27 @@ func TestNewestWins(t *testing.T) {
 	}
 }
 
+// TestRoom: pages of zeros take none; nor does a mirror that is closed.
+func TestRoom(t *testing.T) {
+	m, err := mirror.Create(t.TempDir(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for page, data := range [][]byte{nil, bytes.Repeat([]byte{1}, pages.Size)} {
+		if _, err := m.Write(uint64(page), 1, data); err != nil { //nolint:gosec // small
+			t.Fatal(err)
+		}
+		if room := m.Room(); room < int64(len(data)) || data == nil && room != 0 || room > 16*pages.Size {
+			t.Errorf("after page %d: %d bytes", page, room)
+		}
+	}
+	m.Close()
+	if room := m.Room(); room != 0 {
+		t.Errorf("closed: %d bytes", room)
+	}
+}
+
 func TestMissing(t *testing.T) {
 	m, err := mirror.Create(t.TempDir(), 10)
 	if err != nil {
