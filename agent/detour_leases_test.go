@@ -174,7 +174,7 @@ func TestTunnelDownAfterRestart(t *testing.T) {
 		if again {
 			a.records, d.Leased = noRecords(a.config), false // nobody hears of the end of a lease here
 		} else {
-			a.records.Find(d.ID).Edit(func(r *record.Report) { r.Ended = 5 })
+			a.records.Find(d.ID).Edit(func(r *record.Report) { r.Ended, r.TunnelUp = 5, 3 })
 		}
 		if err := a.records.Write(d.ID+".json", func() record.Report { return record.Report{ID: d.ID, TunnelUp: 3, Ended: 5} }); err != nil {
 			t.Fatal(err)

@@ -220,11 +220,13 @@ func (s *Store) endedIDs() []string {
 
 // Amend changes the report of a migration that has ended here, or is about to. change must not amend another.
 func (s *Store) Amend(id string, change func(*Report)) {
-	if rec := s.Find(id); rec != nil {
+	rec := s.Find(id)
+	if rec != nil {
 		rec.Edit(change)
 		if rec.Snapshot().Ended == 0 {
 			return // it is written at its end
 		}
+		change = func(r *Report) { *r = rec.Snapshot() } // what is written may have it already
 	}
 	if !migration.ValidID(id) {
 		return

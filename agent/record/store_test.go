@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,5 +151,28 @@ func TestTwoChangesOfAReport(t *testing.T) {
 	<-second
 	if rep, _, err := s.Ended(id + ".json"); err != nil || len(rep.Notes) != 1 || rep.TunnelDown != 7 {
 		t.Errorf("notes %v, tunnel down at %d, %v", rep.Notes, rep.TunnelDown, err)
+	}
+}
+
+// TestAmendedAsItIsWritten: what is amended of a migration while its end is written down is in the history once.
+func TestAmendedAsItIsWritten(t *testing.T) {
+	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
+	rec := New("paris", migration.Plan{ID: "m-00000001", Guest: "web"}, time.Now())
+	s.Add(rec)
+	rec.End(migration.Completed, nil, time.Now())
+	var amended sync.WaitGroup
+	err := s.Write("m-00000001.json", func() Report {
+		amended.Go(func() { s.Amend("m-00000001", func(r *Report) { r.Notes = append(r.Notes, "told late") }) })
+		for len(rec.Snapshot().Notes) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		return rec.Snapshot()
+	})
+	amended.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep, known, err := s.Ended("m-00000001.json"); !known || err != nil || len(rep.Notes) != 1 {
+		t.Errorf("%v, %q, %v", known, rep.Notes, err)
 	}
 }
