@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"godwit/migration"
 )
 
 // A guest may end while a migration of it is under way: it powers off, or its QEMU is
@@ -49,6 +51,18 @@ func (a *Agent) isComing(guest string) bool {
 		}
 	}
 	return false
+}
+
+// comesHere is the error of a guest that a migration to here has, and has not done with: it knows its guest by that name.
+func (a *Agent) comesHere(guest string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, m := range a.incoming {
+		if m.plan.Guest == guest && !m.ended() {
+			return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: migration %s brings it to %s, and is not over; try again when it is", guest, id, a.config.Host)}
+		}
+	}
+	return nil
 }
 
 // guestEnded says whether the guest that was started here is gone.

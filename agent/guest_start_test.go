@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/internal/need"
+	"godwit/migration"
 )
 
 // TestEndOfALog: a guest that floods its console does not fill the agent's memory with it.
@@ -47,5 +48,21 @@ func TestStartWithoutQEMU(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(a.config.Run, "guests")); err != nil || len(left) != 0 {
 		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// TestStartWhileOneComes: a guest that is started, or adopted, by the name of one that a migration brings here is refused until that is over,
+// also where that one was stopped as it landed: its migration would take itself to have the name still.
+func TestStartWhileOneComes(t *testing.T) {
+	a := between(t)
+	d := goodPreparation().Description
+	m := &incoming{a: a, plan: migration.Plan{ID: "m-00000001", Guest: d.Name}}
+	a.incoming[m.plan.ID] = m
+	for landing, over := range map[migration.Landing]bool{migration.Receiving: false, migration.Adopting: false, migration.Declining: false, migration.Landed: true, migration.Gone: true} {
+		m.state.Landing = landing
+		_, err := a.apiStartGuest(callFrom(t, "", "", d))
+		if says := err != nil && strings.Contains(err.Error(), "migration m-00000001 brings"); says == over {
+			t.Errorf("%s: %v", landing, err)
+		}
 	}
 }
