@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/metrics"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/pages"
@@ -30,7 +31,7 @@ type Record struct {
 	order  int64 // among those that have ended since the agent started: by the clock, which may be stepped back, the last would be no longer known than the first
 	born   int64 // unix ns, tells the records of an agent's lives apart
 	begun  time.Time
-	from   int64     // unix ns that the clock showed then
+	from   int64     // unix ns that the clock showed then, as it went when the migration began
 	told   time.Time // when the last progress line was
 
 	// These are set before the migration begins.
@@ -61,12 +62,14 @@ func withOne[T any](all []T, one T, most int) []T {
 
 // New begins the record of a migration on a host.
 func New(host string, plan migration.Plan, now time.Time) *Record {
-	return &Record{
+	r := &Record{
 		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(), begun: now, from: now.UnixNano(), report: NewReport(plan, now.UnixNano()),
 	}
+	r.report.Boot, r.report.Booted = clock.Boot(), r.Now()-int64(clock.SinceBoot())
+	return r
 }
 
-// Now is the time, unix ns, by the clock as it went when the record began: how long something took is read off what is
+// Now is the time, unix ns, by the clock as it went when the migration began: how long something took is read off what is
 // kept here, and a step of the clock in between would show in that.
 func (r *Record) Now() int64 { return r.Stamp(time.Now()) }
 
@@ -308,6 +311,10 @@ func (r *Record) Recall(kept json.RawMessage) {
 		return
 	}
 	rep.Outcome, rep.Problem = "", nil
+	if now := r.report; rep.Boot == "" || rep.Boot != now.Boot { // of a step since the host has booted anew nothing is known
+		rep.Boot, rep.Booted = now.Boot, now.Booted
+	}
+	r.from += rep.Booted - r.report.Booted
 	r.Edit(func(now *Report) { *now = rep })
 }
 

@@ -90,6 +90,8 @@ type Report struct {
 	Outcome        migration.Outcome   `json:"outcome"`
 	Problem        *migration.Problem  `json:"problem,omitempty"`
 	Requested      int64               `json:"requested"`
+	Booted         int64               `json:"booted,omitempty"` // when this host's kernel began to run, by the clock that the times here are by
+	Boot           string              `json:"boot,omitempty"`   // names that run of it; see clock.Boot
 	Phases         []PhaseSpan         `json:"phases"`
 	Paused         int64               `json:"paused"`  // the source's guest stopped
 	Resumed        int64               `json:"resumed"` // the destination's guest runs

@@ -1,9 +1,11 @@
 package record
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/migration"
 )
 
@@ -44,6 +46,37 @@ func TestClockSteppedMeanwhile(t *testing.T) {
 			if e.At < rep.Requested || e.At > rep.Requested+int64(time.Hour) {
 				t.Errorf("stepped by %v: %s %s is %v after the request", by, e.Kind, e.Phase, time.Duration(e.At-rep.Requested))
 			}
+		}
+	}
+}
+
+// TestClockSteppedBetweenAgents: the record that the next agent goes on with is by the clock as it went when the migration began, unless the host has
+// booted anew since.
+func TestClockSteppedBetweenAgents(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001"}
+	for _, booted := range []bool{false, true} {
+		now, by := time.Now(), int64(3*time.Hour)
+		first := New("paris", plan, now)
+		first.from, first.report.Booted = first.from-by, first.report.Booted-by // what the clock showed before it was stepped
+		if booted {
+			first.report.Boot = "another"
+		}
+		kept, err := json.Marshal(first.Snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := New("paris", plan, now)
+		before := next.Stamp(now)
+		next.Recall(kept)
+		want := first.Stamp(now)
+		if booted {
+			want = before
+		}
+		if off := time.Duration(next.Stamp(now) - want).Abs(); off > time.Minute {
+			t.Errorf("host booted meanwhile: %v: the next agent's times are off by %v", booted, off)
+		}
+		if rep := next.Snapshot(); rep.Boot != clock.Boot() || time.Duration(rep.Booted+int64(clock.SinceBoot())-next.Now()).Abs() > time.Minute {
+			t.Errorf("host booted meanwhile: %v: what the next agent keeps is by another clock than its times", booted)
 		}
 	}
 }
