@@ -204,9 +204,9 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	}
 	m.watchGuest()
 	m.rec.Edit(func(r *record.Report) { // as if it had not been tried
-		old, notes, wire := r.Old, r.Notes, r.WireBytes // but for what has left the uplinks
-		*r = record.NewReport(m.plan, r.Requested)
-		r.Old, r.Notes, r.WireBytes = old, notes, wire
+		old, notes := r.Old, r.Notes
+		*r = r.Anew(m.plan)
+		r.Old, r.Notes = old, notes
 	})
 	m.rec.Carried.Again()
 	m.rec.Note(fmt.Sprintf("all is undone; the migration begins again %s(try %d, epoch %d)", by, next.Tries+1, next.Epoch))

@@ -43,6 +43,8 @@ type outgoing struct {
 	calledOff *migration.Input // an abort while all is undone, to begin again
 	nextMode  string           // of the next try, where it begins again: as it was asked for, or see turnsHybrid; "": as it has
 
+	carry int64 // bit/s that the paths carried at the end of a try that was given up; 0: nobody has seen it
+
 	bandwidth uplinks.Limit
 	itself    string // the transfer, where QEMU sends by itself (direct), for others to read: the plan changes while it is checked
 

@@ -41,9 +41,7 @@ func (m *outgoing) sentSoFar() json.RawMessage {
 	if len(rep.WireBytes) == 0 {
 		return nil
 	}
-	sent := record.NewReport(m.plan, rep.Requested)
-	sent.WireBytes = rep.WireBytes
-	data, err := json.Marshal(sent)
+	data, err := json.Marshal(rep.Anew(m.plan))
 	if err != nil {
 		return nil
 	}

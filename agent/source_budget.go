@@ -47,8 +47,9 @@ func (m *outgoing) budgetFits(n config.Neighbour) error {
 // roundTrip is a time as people want to read it.
 func roundTrip(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// cannotFit says why a copy is given up, by the last look at it.
+// cannotFit says why a copy is given up, by the last look at it, and keeps for its next try what the paths carry.
 func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
+	m.carry = look.Goodput * 8
 	rtt, cures := max(copying.RTT, 2*look.Release), m.cures()
 	least := policy.Look{Goodput: look.Goodput, Tail: look.Tail, Release: look.Release}.Downtime(copying.RTT)
 	way := ""

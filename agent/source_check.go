@@ -276,8 +276,10 @@ func (m *outgoing) carried(n config.Neighbour) int64 {
 	for _, p := range m.paths(n) {
 		rate += p.Rate
 	}
-	if m.plan.Bandwidth > 0 && (rate == 0 || m.plan.Bandwidth < rate) {
-		rate = m.plan.Bandwidth
+	for _, most := range []int64{m.plan.Bandwidth, m.carry} {
+		if most > 0 && (rate == 0 || most < rate) {
+			rate = most
+		}
 	}
 	return rate
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
@@ -154,6 +155,9 @@ func TestTurnsHybrid(t *testing.T) {
 			notes := m.rec.Snapshot().Notes
 			if m.plan.Mode != c.want || m.rec.Snapshot().Mode != c.want || !strings.Contains(notes[len(notes)-1], "begins again with mode hybrid (try 2, epoch 3)") {
 				t.Errorf("mode %s, reported %s, %q", m.plan.Mode, m.rec.Snapshot().Mode, notes)
+			}
+			if carried := m.carried(config.Neighbour{}); carried != 8*c.goodput {
+				t.Errorf("the next try is foreseen with %d bit/s, and the last one came to %d", carried, 8*c.goodput)
 			}
 			if again := m.verdict(c.doing, m.cannotFit(look, &policy.Copying{})); again.Again {
 				t.Error("it would begin a third time")

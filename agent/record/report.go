@@ -130,6 +130,13 @@ func NewReport(plan migration.Plan, requested int64) Report {
 	}
 }
 
+// Anew is the report of the same migration with nothing done yet but for what has left the uplinks.
+func (r *Report) Anew(plan migration.Plan) Report {
+	out := NewReport(plan, r.Requested)
+	out.Boot, out.Booted, out.WireBytes = r.Boot, r.Booted, r.WireBytes
+	return out
+}
+
 // Tick is one of the guest's own counter, with the time at which its host heard it.
 type Tick struct {
 	N    uint64 `json:"n"`

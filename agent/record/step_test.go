@@ -61,7 +61,8 @@ func TestClockSteppedBetweenAgents(t *testing.T) {
 		if booted {
 			first.report.Boot = "another"
 		}
-		kept, err := json.Marshal(first.Snapshot())
+		rep := first.Snapshot()
+		kept, err := json.Marshal(rep.Anew(plan)) // as before the switch
 		if err != nil {
 			t.Fatal(err)
 		}
