@@ -161,7 +161,10 @@ func TestSteppedWhileNoAgentRan(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(s.path, bytes.ReplaceAll(data, []byte(clock.Boot()), []byte("another")), 0o600)
 		}
-		if again, err = Load(s.path, config.Network{}); err != nil {
+		if err == nil {
+			again, err = Load(s.path, config.Network{})
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		if got := again.byID[id].Until; got.After(was.Add(5 * time.Minute)) {
