@@ -35,12 +35,9 @@ func (m *outgoing) figures(next migration.Source) json.RawMessage {
 	return m.kept
 }
 
-// sentSoFar is the report of a migration of which no more is kept than what it has sent; nil: nothing.
+// sentSoFar is the report of a migration of which no more is kept than what it has sent, and by which clock it began.
 func (m *outgoing) sentSoFar() json.RawMessage {
 	rep := m.rec.Snapshot()
-	if len(rep.WireBytes) == 0 {
-		return nil
-	}
 	data, err := json.Marshal(rep.Anew(m.plan))
 	if err != nil {
 		return nil

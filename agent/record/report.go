@@ -130,7 +130,7 @@ func NewReport(plan migration.Plan, requested int64) Report {
 	}
 }
 
-// Anew is the report of the same migration with nothing done yet but for what has left the uplinks.
+// Anew is the report of the same migration with nothing done yet but for what has left the uplinks: when it was asked for is known, and by which clock.
 func (r *Report) Anew(plan migration.Plan) Report {
 	out := NewReport(plan, r.Requested)
 	out.Boot, out.Booted, out.WireBytes = r.Boot, r.Booted, r.WireBytes
