@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/record"
@@ -50,5 +51,22 @@ func TestClockSteppedBeforeTheSwitch(t *testing.T) {
 		if off := time.Duration(again.Now() - m.rec.Now()).Abs(); off > by/2 {
 			t.Errorf("%s: the next agent's times are off by %v", name, off)
 		}
+	}
+}
+
+// TestUndonePauseOverAStep: for how long a guest stood still that runs on here is said as long as it was, though the clock was set meanwhile.
+func TestUndonePauseOverAStep(t *testing.T) {
+	for _, by := range []time.Duration{3 * time.Hour, -3 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+			m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now())}
+			setOn(t, m.rec, by)
+			paused := m.rec.Now()
+			time.Sleep(1500 * time.Millisecond)
+			m.noteStood(paused)
+			if notes := m.rec.Snapshot().Notes; len(notes) != 1 || notes[0] != "the guest stood still for 1.5s, and runs on here" {
+				t.Errorf("set on by %v: %q", by, notes)
+			}
+		})
 	}
 }
