@@ -315,7 +315,7 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 	}
 	a.vacated.leave(d.Guest, d.LedAway()...)
 	now := time.Now().UnixNano()
-	if rec := a.records.Find(d.ID); rec != nil {
+	if rec, err := a.records.Kept(d.ID); err == nil {
 		now = rec.Now()
 	}
 	a.records.Amend(d.ID, func(r *record.Report) {

@@ -19,6 +19,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/internal/clock"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
@@ -167,7 +168,8 @@ func TestEndedDetourLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestTunnelDownAfterRestart: when a tunnel went is known to the history, also where its migration ended under an earlier agent.
+// TestTunnelDownAfterRestart: when a tunnel went is known to the history, also where its migration ended under an earlier agent, and the clock was
+// set on since.
 func TestTunnelDownAfterRestart(t *testing.T) {
 	for name, again := range map[string]bool{"the same agent": false, "a later one": true} {
 		a, _, d := leasing(t)
@@ -176,13 +178,18 @@ func TestTunnelDownAfterRestart(t *testing.T) {
 		} else {
 			a.records.Find(d.ID).Edit(func(r *record.Report) { r.Ended, r.TunnelUp = 5, 3 })
 		}
-		if err := a.records.Write(d.ID+".json", func() record.Report { return record.Report{ID: d.ID, TunnelUp: 3, Ended: 5} }); err != nil {
+		booted := time.Now().Add(-clock.SinceBoot() - 3*time.Hour).UnixNano()
+		written := record.Report{ID: d.ID, TunnelUp: 3, Ended: 5, Boot: clock.Boot(), Booted: booted}
+		if err := a.records.Write(d.ID+".json", func() record.Report { return written }); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.endDetour(t.Context(), *d); err != nil {
 			t.Error(err)
 		}
 		rep, ok := a.records.Report(d.ID)
+		if off := time.Until(time.Unix(0, rep.TunnelDown)) + 3*time.Hour; again && off.Abs() > time.Minute {
+			t.Errorf("its tunnel went %v later than it did, by the clock of its migration", off)
+		}
 		if kept, known, err := a.records.History(d.ID); !ok || err != nil || !known || rep.TunnelDown == 0 || kept.TunnelDown != rep.TunnelDown || kept.TunnelUp != 3 {
 			t.Errorf("%s: its tunnel went at %d, in the history at %d, %v", name, rep.TunnelDown, kept.TunnelDown, err)
 		}

@@ -311,11 +311,19 @@ func (r *Record) Recall(kept json.RawMessage) {
 		return
 	}
 	rep.Outcome, rep.Problem = "", nil
-	if now := r.report; rep.Boot == "" || rep.Boot != now.Boot { // of a step since the host has booted anew nothing is known
-		rep.Boot, rep.Booted = now.Boot, now.Booted
+	if !r.goBy(rep) {
+		rep.Boot, rep.Booted = r.report.Boot, r.report.Booted
 	}
-	r.from += rep.Booted - r.report.Booted
 	r.Edit(func(now *Report) { *now = rep })
+}
+
+// goBy has Now be by the clock by which the times of rep are; false: they are of before the host has booted anew, and of a step since then nothing is known.
+func (r *Record) goBy(rep Report) bool {
+	same := rep.Boot != "" && rep.Boot == r.report.Boot
+	if same {
+		r.from += rep.Booted - r.report.Booted
+	}
+	return same
 }
 
 // Aborted tells that a migration of which hooks had heard came to nothing.

@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/json"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -78,6 +79,31 @@ func TestClockSteppedBetweenAgents(t *testing.T) {
 		}
 		if rep := next.Snapshot(); rep.Boot != clock.Boot() || time.Duration(rep.Booted+int64(clock.SinceBoot())-next.Now()).Abs() > time.Minute {
 			t.Errorf("host booted meanwhile: %v: what the next agent keeps is by another clock than its times", booted)
+		}
+	}
+}
+
+// TestClockSteppedSinceItEnded: what is told of a migration that ended under an earlier agent is by the clock by which its report is.
+func TestClockSteppedSinceItEnded(t *testing.T) {
+	for _, booted := range []bool{false, true} {
+		s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
+		rec := New("paris", migration.Plan{ID: "m-00000001", Guest: "web"}, time.Now())
+		rec.End(migration.Completed, nil, time.Now())
+		rep, by := rec.Snapshot(), time.Duration(0)
+		if rep.Booted -= int64(3 * time.Hour); booted {
+			rep.Boot = "another"
+		} else {
+			by = 3 * time.Hour
+		}
+		if err := s.Write("m-00000001.json", func() Report { return rep }); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := s.Kept("m-00000001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := time.Duration(rec.Now()-kept.Now()) - by; off.Abs() > time.Minute {
+			t.Errorf("host booted since: %v: what is told is off by %v", booted, off)
 		}
 	}
 }

@@ -92,8 +92,10 @@ func (s *Store) Kept(id string) (*Record, error) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 			"migration %s: not known on host %s; see `godwit history`, here and on the other host", id, s.host)}
 	}
-	now := time.Now()
-	return &Record{report: rep, wake: make(chan struct{}), ended: true, born: rep.Ended, begun: now, from: now.UnixNano()}, nil
+	rec := New(s.host, migration.Plan{}, time.Now())
+	rec.goBy(rep)
+	rec.report, rec.ended, rec.born = rep, true, rep.Ended
+	return rec, nil
 }
 
 // Report is what is known here of a migration, also of one that ended under an earlier agent.
