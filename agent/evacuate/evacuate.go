@@ -98,6 +98,7 @@ type evacuation struct {
 
 	mu      sync.Mutex
 	guests  map[string]*Guest // by name; one that has an outcome or a reason is done with
+	full    map[string]bool   // guests that a host had no room for in this round; see noteFull
 	running map[string]int64  // migrations of ours, by id: the bandwidth that each was told last, bit/s
 	sharing sync.Mutex        // held while they are told: the last word is the right one
 	left    int               // moves of this round that have not begun
@@ -191,7 +192,7 @@ func (e *evacuation) move(ctx context.Context, guests []api.GuestInfo) {
 	like := e.req.Like
 	like.Bandwidth = e.share(len(guests))
 	moves := Ask(ctx, e.host, guests, e.hosts, like, e.req.Width)
-	e.left = len(moves)
+	e.left, e.full = len(moves), map[string]bool{}
 	for _, m := range moves {
 		if len(m.To) == 0 && e.busyNow(ctx, m.Guest) {
 			continue // by somebody since this round began: the next waits for that
@@ -210,6 +211,7 @@ func (e *evacuation) move(ctx context.Context, guests []api.GuestInfo) {
 	Each(ctx, e.req.Width, len(moves), func(i int) {
 		e.begin(ctx, moves[i])
 	})
+	e.askAgain(ctx, moves)
 }
 
 // begin moves one guest to the best destination that does not refuse.
@@ -256,6 +258,9 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination) (
 	}
 	if err != nil {
 		e.set(name, func(x *Guest) { x.Outcome, x.Reason = migration.Refused, err.Error() })
+		var why *migration.Problem
+		errors.As(err, &why)
+		e.noteFull(name, migration.Refused, why)
 		return !ownRefusal(err)
 	}
 	e.mu.Lock()
@@ -277,6 +282,7 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination) (
 		})
 	default:
 		e.outcome(name, rep)
+		e.noteFull(name, rep.Outcome, rep.Problem)
 		return rep.Outcome == migration.Refused && (rep.Problem == nil || !ownRefusal(rep.Problem))
 	}
 	return false
