@@ -38,8 +38,11 @@ func (a *Agent) owed(before uint64) (sum demand) {
 		}
 		owes := m.owes()
 		sum.memory += owes.memory
-		if !state.Running() { // its disks are whole, and so is its copy but for those pages
-			sum.disk, sum.copies = sum.disk+owes.disk, sum.copies+max(0, offer.copied()-m.copiedNow())
+		if state.Running() { // its disks are whole, and so is its copy but for those pages
+			continue
+		}
+		if sum.disk += owes.disk; !state.Loaded { // else QEMU has all, and its copy is whole, or gone
+			sum.copies += max(0, offer.copied()-m.copiedNow())
 		}
 	}
 	return sum

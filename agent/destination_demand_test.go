@@ -144,6 +144,10 @@ func TestRoomForTheCopiesOfAll(t *testing.T) {
 	second.Plan.Transfer = "qemu-tcp"
 	refused(t, "without a copy", a.roomForAll(second, everyone), "")
 	second.Plan.Transfer = "lanes"
+	m.state = migration.Destination{Landing: migration.Waiting, Loaded: true} // its copy went when QEMU had it, and it may wait for its release for long
+	refused(t, "the first one is all here", a.roomForAll(second, everyone), "")
+	m.state = migration.Destination{Landing: migration.Waiting}
+	refused(t, "it is not", a.roomForAll(second, everyone), migration.CodeCapacity, "for a copy of its memory")
 	m.state.Landing = migration.Adopting
 	refused(t, "the first one runs", a.roomForAll(second, everyone), "")
 }
