@@ -81,7 +81,7 @@ func (o *owners) stale(c *config.Config, e fs.DirEntry) (migrationID string) {
 		return ""
 	}
 	for _, rep := range history {
-		if written > rep.Ended+slack {
+		if written > rep.Ended+rep.Stepped+slack {
 			continue // what was written after it ended is of a later stay
 		}
 		stayed := rep.To == c.Host && written >= rep.Requested-slack && rep.Outcome == migration.Aborted && epoch == rep.Epoch && epoch > o.held[guest].Epoch
@@ -102,6 +102,7 @@ type ended struct {
 	Outcome   migration.Outcome `json:"outcome"`
 	Requested int64             `json:"requested"`
 	Ended     int64             `json:"ended"`
+	Stepped   int64             `json:"stepped"` // from the clock by which it ended to that by which files were written then
 	Left      []string          `json:"left"`
 }
 

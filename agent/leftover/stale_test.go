@@ -32,6 +32,13 @@ func left(file string, epoch uint64, ago time.Duration) record.Report {
 	return rep
 }
 
+// setBack is a report of a migration within which the clock was set back by three hours.
+func setBack(rep record.Report) record.Report {
+	const by = 3 * time.Hour
+	rep.Requested, rep.Ended, rep.Stepped = rep.Requested+int64(by), rep.Ended+int64(by), -int64(by)
+	return rep
+}
+
 // TestStale: a disk is called left over only where a migration proves that it is not the only copy.
 func TestStale(t *testing.T) {
 	completed, aborted := migration.Completed, migration.Aborted
@@ -41,27 +48,29 @@ func TestStale(t *testing.T) {
 		history []record.Report
 		stale   bool
 	}{
-		"nothing is known":                                          {file: "web-3-root.raw"},
-		"its guest left it":                                         {"web-3-root.raw", "", []record.Report{left("web-3-root.raw", 4, 0)}, true},
-		"its guest left with other disks":                           {"web-3-root.raw", "", []record.Report{left("web-1-root.raw", 4, 0)}, false}, // it was started anew, with those
-		"it left before, by a clock ahead":                          {"web-3-root.raw", "", []record.Report{left("web-3-root.raw", 2, -time.Hour)}, false},
-		"it came by the same":                                       {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, 0)}, false},
-		"it is here, by a later right":                              {"web-3-root.raw", "web", nil, false}, // perhaps started anew since
-		"it left from there, and is here again":                     {"web-3-root.raw", "web", []record.Report{left("web-3-root.raw", 4, 0), past("there", "here", 5, completed, 0)}, true},
-		"it came anew, and left":                                    {"web-3-root.raw", "", []record.Report{past("there", "here", 5, completed, 0), left("web-5-root.raw", 6, 0)}, false},
-		"it came, and left":                                         {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, time.Hour), left("web-3-root.raw", 4, 0)}, true},
-		"it left by a clock that was ahead, and came anew":          {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, 2*time.Hour), left("web-3-root.raw", 4, -72*time.Hour), past("there", "here", 3, completed, time.Hour)}, false},
-		"it came anew by a clock that was behind":                   {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, time.Hour), left("web-3-root.raw", 4, 0), past("there", "here", 3, completed, 50*365*24*time.Hour)}, false},
-		"it did not come by a clock that was ahead, and came later": {"web-3-root.raw", "", []record.Report{{ID: "m-00000001", Guest: "web", Epoch: 3, From: "there", To: "here", Outcome: aborted, Ended: time.Now().Add(72 * time.Hour).UnixNano()}, past("there", "here", 3, completed, time.Hour)}, false},
-		"it was left there":                                         {"web-3-root.raw", "", []record.Report{{ID: "m-00000001", Guest: "web", Epoch: 4, From: "there", To: "here", Outcome: completed, Ended: time.Now().UnixNano(), Left: []string{"web-3-root.raw"}}}, false},
-		"another time it did not come":                              {"web-3-root.raw", "", []record.Report{past("there", "here", 4, aborted, 0)}, false},
-		"it did not come":                                           {"web-3-root.raw", "", []record.Report{past("there", "here", 3, aborted, 0)}, true},
-		"it was given up":                                           {"web-3-root.m-0000000a.raw", "", []record.Report{left("web-3-root.m-0000000a.raw", 4, 0)}, false},
-		"it was there before another":                               {"web-3-root.before.m-0000000a.raw", "", []record.Report{left("web-3-root.before.m-0000000a.raw", 4, 0)}, false},
-		"it was given up, a guest of its name":                      {"web-2-root.m-0000000a.raw", "web-2", nil, false},
-		"another guest's, of a longer name":                         {"web-2-a-b.raw", "web-2", nil, false},
-		"two guests may have it":                                    {"web-2-a-3-b.raw", "web", []record.Report{left("web-2-a-3-b.raw", 4, 0)}, false},
-		"no disk of ours":                                           {"web-2-root.qcow2", "web", []record.Report{left("web-2-root.qcow2", 4, 0)}, false},
+		"nothing is known":                                           {file: "web-3-root.raw"},
+		"its guest left it":                                          {"web-3-root.raw", "", []record.Report{left("web-3-root.raw", 4, 0)}, true},
+		"its guest left with other disks":                            {"web-3-root.raw", "", []record.Report{left("web-1-root.raw", 4, 0)}, false}, // it was started anew, with those
+		"it left before, by a clock ahead":                           {"web-3-root.raw", "", []record.Report{left("web-3-root.raw", 2, -time.Hour)}, false},
+		"it came by the same":                                        {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, 0)}, false},
+		"it is here, by a later right":                               {"web-3-root.raw", "web", nil, false}, // perhaps started anew since
+		"it left from there, and is here again":                      {"web-3-root.raw", "web", []record.Report{left("web-3-root.raw", 4, 0), past("there", "here", 5, completed, 0)}, true},
+		"it came anew, and left":                                     {"web-3-root.raw", "", []record.Report{past("there", "here", 5, completed, 0), left("web-5-root.raw", 6, 0)}, false},
+		"it came, and left":                                          {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, time.Hour), left("web-3-root.raw", 4, 0)}, true},
+		"it left by a clock that was ahead, and came anew":           {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, 2*time.Hour), left("web-3-root.raw", 4, -72*time.Hour), past("there", "here", 3, completed, time.Hour)}, false},
+		"it came anew by a clock that was behind":                    {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, time.Hour), left("web-3-root.raw", 4, 0), past("there", "here", 3, completed, 50*365*24*time.Hour)}, false},
+		"it did not come by a clock that was ahead, and came later":  {"web-3-root.raw", "", []record.Report{{ID: "m-00000001", Guest: "web", Epoch: 3, From: "there", To: "here", Outcome: aborted, Ended: time.Now().Add(72 * time.Hour).UnixNano()}, past("there", "here", 3, completed, time.Hour)}, false},
+		"the clock was set back as it left, and it was started anew": {"web-1-root.raw", "", []record.Report{setBack(left("web-1-root.raw", 2, time.Minute))}, false},
+		"it was set back as it left":                                 {"web-1-root.raw", "", []record.Report{setBack(left("web-1-root.raw", 2, -time.Minute))}, true},
+		"it was left there":                                          {"web-3-root.raw", "", []record.Report{{ID: "m-00000001", Guest: "web", Epoch: 4, From: "there", To: "here", Outcome: completed, Ended: time.Now().UnixNano(), Left: []string{"web-3-root.raw"}}}, false},
+		"another time it did not come":                               {"web-3-root.raw", "", []record.Report{past("there", "here", 4, aborted, 0)}, false},
+		"it did not come":                                            {"web-3-root.raw", "", []record.Report{past("there", "here", 3, aborted, 0)}, true},
+		"it was given up":                                            {"web-3-root.m-0000000a.raw", "", []record.Report{left("web-3-root.m-0000000a.raw", 4, 0)}, false},
+		"it was there before another":                                {"web-3-root.before.m-0000000a.raw", "", []record.Report{left("web-3-root.before.m-0000000a.raw", 4, 0)}, false},
+		"it was given up, a guest of its name":                       {"web-2-root.m-0000000a.raw", "web-2", nil, false},
+		"another guest's, of a longer name":                          {"web-2-a-b.raw", "web-2", nil, false},
+		"two guests may have it":                                     {"web-2-a-3-b.raw", "web", []record.Report{left("web-2-a-3-b.raw", 4, 0)}, false},
+		"no disk of ours":                                            {"web-2-root.qcow2", "web", []record.Report{left("web-2-root.qcow2", 4, 0)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := t.TempDir()

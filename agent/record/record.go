@@ -234,6 +234,9 @@ func (r *Record) End(outcome migration.Outcome, problem *migration.Problem, now 
 	}
 	r.Edit(func(rep *Report) {
 		rep.Outcome, rep.Problem, rep.Ended = outcome, problem, r.Stamp(now)
+		if stepped := now.UnixNano() - rep.Ended; time.Duration(stepped).Abs() >= time.Second {
+			rep.Stepped = stepped
+		}
 	})
 	if r.Done != nil {
 		r.Done(r.Snapshot())

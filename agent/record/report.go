@@ -98,6 +98,7 @@ type Report struct {
 	MemoryDone     int64               `json:"memory_done"`
 	Handed         int64               `json:"handed"` // handover done
 	Ended          int64               `json:"ended"`
+	Stepped        int64               `json:"stepped,omitempty"`    // by how much this host's clock was set on until then, ns; less than 0: back
 	LastTick       *Tick               `json:"last_tick,omitempty"`  // at the source
 	FirstTick      *Tick               `json:"first_tick,omitempty"` // at the destination
 	QEMUDowntimeMS *float64            `json:"qemu_downtime_ms"`

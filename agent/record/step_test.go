@@ -40,6 +40,9 @@ func TestClockSteppedMeanwhile(t *testing.T) {
 		if total := time.Duration(rep.Ended - rep.Requested); total != 20*time.Second {
 			t.Errorf("stepped by %v: it took %v in all, not 20 s", by, total)
 		}
+		if off := time.Duration(rep.Stepped) - by; off.Abs() > time.Minute {
+			t.Errorf("stepped by %v: it says by %v", by, time.Duration(rep.Stepped))
+		}
 		if stood, known := rep.VMDowntime(); !known || stood != time.Second {
 			t.Errorf("stepped by %v: the guest stood still for %v, not a second", by, stood)
 		}
