@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,17 @@ func (a *Agent) comesHere(guest string) error {
 		}
 	}
 	return nil
+}
+
+// expectNew is guests.expect for a guest that is started or adopted. What comes is asked for once the name is taken: a migration that is admitted after
+// that finds it so.
+func (a *Agent) expectNew(g *Guest) error {
+	taken := a.guests.expect(g)
+	err := cmp.Or(a.comesHere(g.name()), taken)
+	if err != nil {
+		a.guests.settled(g)
+	}
+	return err
 }
 
 // guestEnded says whether the guest that was started here is gone.

@@ -44,7 +44,7 @@ func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *Guest, err 
 			g.closeFiles()
 		}
 	}()
-	if err := a.guests.expect(g); err != nil {
+	if err := a.expectNew(g); err != nil {
 		return nil, err
 	}
 	if err := a.compare(ctx, g, machine); err != nil {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +44,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if _, err := a.guests.find(d.Name); err == nil {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest %s: under care on this host already", d.Name)}
 	}
-	if err := cmp.Or(a.journalLeft(d.Name, ""), a.comesHere(d.Name)); err != nil { // the one of that name may run elsewhere
+	if err := a.journalLeft(d.Name, ""); err != nil { // the one of that name may run elsewhere
 		return nil, err
 	}
 	var g *Guest
@@ -75,7 +74,7 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest,
 		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
 			"guest %s: QEMU %d runs in %s and is not under care: it may run a guest of that name; see `godwit doctor`, and end it first", d.Name, pid, g.Held.Dir)}
 	}
-	if err := a.guests.expect(g); err != nil {
+	if err := a.expectNew(g); err != nil {
 		return nil, err
 	}
 	defer func() {

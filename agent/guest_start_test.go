@@ -60,9 +60,12 @@ func TestStartWhileOneComes(t *testing.T) {
 	a.incoming[m.plan.ID] = m
 	for landing, over := range map[migration.Landing]bool{migration.Receiving: false, migration.Adopting: false, migration.Declining: false, migration.Landed: true, migration.Gone: true} {
 		m.state.Landing = landing
-		_, err := a.apiStartGuest(callFrom(t, "", "", d))
+		_, err := a.startGuest(t.Context(), d)
 		if says := err != nil && strings.Contains(err.Error(), "migration m-00000001 brings"); says == over {
 			t.Errorf("%s: %v", landing, err)
+		}
+		if err := a.guests.nameFree(d.Name); err != nil {
+			t.Errorf("%s: then %v", landing, err)
 		}
 	}
 }
