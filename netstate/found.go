@@ -74,7 +74,10 @@ func strays(k *kernel, wanted []resource) ([]resource, error) {
 	for _, r := range wanted {
 		known[describe(r)] = true
 	}
-	return slices.DeleteFunc(append(routes, neighbours...), func(r resource) bool { return known[describe(r)] }), nil
+	return slices.DeleteFunc(append(routes, neighbours...), func(r resource) bool {
+		rule, ok := r.(policyRule)
+		return known[describe(r)] || ok && known[describe(rule.now())]
+	}), nil
 }
 
 // RemoveStray removes the marked entry that Found calls so, if it is still stray.

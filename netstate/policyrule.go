@@ -83,7 +83,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// formerly is what the priorities of an earlier release were higher by. Such a rule is taken for ours of now, until that is set.
+// formerly is what the priorities of an earlier release were higher by. Such a rule is not stray where one of now is wanted; but that is
+// missing until it is set: beside guests led by the numbers of now, what such a rule leads to would come after what leads away.
 const formerly = 6656
 
 // earlier is r as an earlier release made it.
@@ -91,6 +92,14 @@ func (r policyRule) earlier() *netlink.Rule {
 	m := r.message()
 	m.Priority += formerly
 	return m
+}
+
+// now is r by the numbers of now.
+func (r policyRule) now() policyRule {
+	if r.priority >= PriorityHere+formerly && r.priority <= PriorityReturn+formerly {
+		r.priority -= formerly
+	}
+	return r
 }
 
 func (r policyRule) ensure(*kernel) error {
@@ -137,9 +146,6 @@ func ourRules(fam int) ([]policyRule, error) {
 			continue
 		}
 		r := policyRule{iif: m.IifName, priority: m.Priority}
-		if r.priority >= PriorityHere+formerly && r.priority <= PriorityReturn+formerly {
-			r.priority -= formerly
-		}
 		switch {
 		case m.Src != nil && m.Dst != nil:
 			r.of = prefix(m.Dst, fam)
