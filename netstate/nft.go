@@ -13,13 +13,15 @@ import (
 	"godwit/netstate/dump"
 )
 
-// answers is room for what nftables answers to one transaction, bytes: it answers
-// each message of a batch, all at once, and what does not fit fails the whole
-// (ENOBUFS), seen after twenty moves of one guest.
-const answers = 4 << 20
+// batchRoom is room for one transaction, bytes, and as much for what nftables answers to it: a batch is one
+// message, which is refused where it does not fit (EMSGSIZE), and each of its own is answered, all at once, and what
+// does not fit fails the whole (ENOBUFS). The batches of a guest with thirty addresses have more than the 208 KiB that are the default.
+const batchRoom = 4 << 20
 
 func openNFT() (*nftables.Conn, error) {
-	return nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error { return c.SetReadBuffer(answers) }))
+	return nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetWriteBuffer(batchRoom), c.SetReadBuffer(batchRoom))
+	}))
 }
 
 // attributes reads what nftables answers: its numbers are in network order.
