@@ -75,6 +75,10 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
+	offer.Plan.Next = next
+	if err := checkPlan(offer.Plan, offer.Description); err != nil {
+		return nil, err
+	}
 	if offer.Plan.Network == "mptcp" || offer.Plan.Chosen {
 		id := nextEndpoint(offer.Endpoint)
 		for i := range next { // ids go in pairs: IPv4 has the first, IPv6 the second
