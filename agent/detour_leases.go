@@ -135,7 +135,7 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 		}
 		if needed {
 			a.followSurvival(ctx, g, d)
-			return nil
+			return a.lookForUnneeded(ctx, g)
 		}
 	}
 	if !g.ending.TryLock() {

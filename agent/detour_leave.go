@@ -31,6 +31,11 @@ func (m *incoming) leave(ctx context.Context) error {
 		return err // the source keeps its own until they are
 	}
 	m.forgetVisit()
+	if m.work.keepsOld && !m.plan.KeepsAddress() {
+		if err := a.giveUpUnneeded(ctx, m.work.guest, bare(m.plan.Held)); err != nil {
+			m.rec.Note("who needs the old addresses is not known: " + err.Error())
+		}
+	}
 	if err := a.repointHomes(ctx, m); err != nil {
 		return err
 	}
@@ -110,18 +115,24 @@ func (a *Agent) neededOf(ctx context.Context, g *Guest, addrs []netip.Addr) (nee
 	if g.Held.Description.Silent() && a.unseen(g.name()) {
 		return true, false, nil
 	}
-	c, err := g.reach(ctx, limits.AskGuest)
+	users, err := a.usersOf(ctx, g, addrs...)
 	if err != nil {
 		return true, false, err
+	}
+	used := g.inUse(users)
+	return users.MPTCP > 0 || used, !used, nil
+}
+
+// usersOf asks the guest who uses addrs.
+func (a *Agent) usersOf(ctx context.Context, g *Guest, addrs ...netip.Addr) (guest.Users, error) {
+	c, err := g.reach(ctx, limits.AskGuest)
+	if err != nil {
+		return guest.Users{}, err
 	}
 	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
 	users, err := c.Users(ctx, addrs...)
-	if err != nil {
-		return true, false, limits.Says(ctx, err)
-	}
-	used := g.inUse(users)
-	return users.MPTCP > 0 || used, !used, nil
+	return users, limits.Says(ctx, err)
 }
 
 // udpUse is when the number of datagrams to a guest's old addresses last grew.

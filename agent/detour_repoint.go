@@ -71,15 +71,15 @@ func (r Repoint) check(here string) error {
 	return nil
 }
 
-// repointHomes asks the home of every address that came over the source from
+// repointHomes asks the home of every address that the guest keeps and that came over the source from
 // elsewhere to send it here directly. A home that does not answer keeps sending
 // over the source, whose lease then goes on. The error is errUnanswered, where it is not known
 // what one does.
 func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
-	byHome := map[string][]netip.Addr{}
+	byHome, keeps := map[string][]netip.Addr{}, a.keeps(m.plan.Guest)
 	for _, addr := range m.plan.Held {
 		by, visits := a.detours.ComesFrom(m.plan.Guest, addr.Prefix.Addr())
-		if addr.Home != m.plan.From && addr.Home != a.config.Host && visits && by != "" {
+		if addr.Home != m.plan.From && addr.Home != a.config.Host && visits && by != "" && keeps(addr.Prefix.Addr()) {
 			byHome[addr.Home] = append(byHome[addr.Home], addr.Prefix.Addr())
 		}
 	}

@@ -34,8 +34,10 @@ type Guest struct {
 	busy     string             // id of the migration under way
 	booted   string             // what became of it when it booted anew; "": it did not, as far as is known
 	udp      udpUse
-	deaf     time.Time // until when it is not asked again; see isDeaf
-	stand    struct {  // how often a subnet agent was asked for it, and when it may be again
+	udpOf    map[netip.Addr]udpUse // by address; see isQuiet
+	looked   time.Time             // for addresses that nothing needs, last
+	deaf     time.Time             // until when it is not asked again; see isDeaf
+	stand    struct {              // how often a subnet agent was asked for it, and when it may be again
 		tries int
 		next  time.Time
 	}

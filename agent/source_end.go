@@ -17,6 +17,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/vm/guest"
 )
 
@@ -315,18 +316,35 @@ func (n *needed) settle(d *detour.Detour, forGood bool) bool {
 	return true
 }
 
+// givenUp says whether the guest came here with addresses by d that it needs no more.
+func (n *needed) givenUp(d *detour.Detour) bool {
+	return n != nil && slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() && !slices.Contains(n.Leased, v.Addr) })
+}
+
 // settleDetours ends this host's part in leading packets to the guest, as far as
 // no lease needs it. What the host asks for to which the guest has gone on by then (peerRepoint) is none of this.
 func (m *outgoing) settleDetours(ctx context.Context) error {
 	var ends []string
+	var untold []ending // homes that go on sending here, as nobody asked them to send elsewhere
 	n := m.work.needed.Load()
 	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
-			if d.Guest == m.plan.Guest && len(d.Asked) == 0 && !n.settle(d, m.plan.KeepsAddress()) {
+			if d.Guest != m.plan.Guest || len(d.Asked) > 0 {
+				continue
+			}
+			if d.ID != m.detourID() && n.givenUp(d) {
+				untold = append(untold, ending{Detour: d.ID, Peer: d.Peer})
+			}
+			if !n.settle(d, m.plan.KeepsAddress()) {
 				ends = append(ends, d.ID)
 			}
 		}
 	})
+	for _, e := range untold {
+		if slices.Contains(ends, e.Detour) {
+			m.a.actors.Go(func() { m.a.askEnding(m.a.ctx, e) }) //nolint:errcheck // else its lease ends it
+		}
+	}
 	for _, id := range ends {
 		err = errors.Join(err, m.a.detours.Remove(ctx, id))
 	}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/agent/care"
+	"godwit/migration"
+)
+
+// A guest takes its old addresses along while something needs one of them, and their lease does not run out while it moves on: it would
+// have more of them after each move. So it gives those up that nothing needs, as it settles and, as datagrams are known to have ended after a while, later on.
+
+// giveUpUnneeded has the guest give up those of addrs that nothing needs, unless it is none of them that something does: then all end at
+// once. What leads the others here stays for as long as the guest does, and is not leased where it moves on. On error it has what it had.
+func (a *Agent) giveUpUnneeded(ctx context.Context, g *Guest, addrs []netip.Addr) error {
+	if g.Held.Description.Silent() {
+		return nil
+	}
+	keeps := a.keeps(g.name())
+	var unneeded []netip.Addr
+	needed := false
+	for _, addr := range addrs {
+		if !keeps(addr) {
+			continue
+		}
+		users, err := a.usersOf(ctx, g, addr)
+		if err != nil {
+			return err
+		}
+		if users.MPTCP+users.TCP+users.UDP > 0 || !g.isQuiet(addr, users.UDPCount) {
+			needed = true
+		} else {
+			unneeded = append(unneeded, addr)
+		}
+	}
+	if !needed || len(unneeded) == 0 {
+		return nil
+	}
+	g.remember(func(h *care.Held) {
+		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(unneeded, addr.Prefix.Addr()) })
+		h.GiveUp(unneeded...)
+	})
+	if err := errors.Join(a.dropLeft(ctx, g), a.guests.saveIfHere(g)); err != nil { // it is asked again, see dropLater
+		a.log.Warn("the guest does not give addresses up that nothing needs", "guest", g.name(), "addresses", unneeded, "error", err)
+	}
+	return nil
+}
+
+// lookForUnneeded is giveUpUnneeded for a guest that is here, now and then.
+func (a *Agent) lookForUnneeded(ctx context.Context, g *Guest) error {
+	if !g.ending.TryLock() {
+		return nil
+	}
+	defer g.ending.Unlock()
+	g.mu.Lock()
+	due := g.busy == "" && time.Since(g.looked) >= udpQuiet
+	if due {
+		g.looked = time.Now()
+	}
+	g.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return a.giveUpUnneeded(ctx, g, a.visiting(g.name()))
+}
+
+// isQuiet says whether no datagram has come to an address for a while, where so many have come until now.
+func (g *Guest) isQuiet(addr netip.Addr, count uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.udpOf == nil {
+		g.udpOf = map[netip.Addr]udpUse{}
+	}
+	was, known := g.udpOf[addr]
+	if !known || was.count != count {
+		was = udpUse{count, time.Now()}
+		g.udpOf[addr] = was
+	}
+	return count == 0 || time.Since(was.at) >= udpQuiet
+}
+
+// keeps says of what leads to a guest here whether it did not give that up since it came.
+func (a *Agent) keeps(name string) func(netip.Addr) bool {
+	g, err := a.guests.find(name)
+	if err != nil {
+		return func(netip.Addr) bool { return true } // nobody was asked
+	}
+	has := bare(g.held().Addresses)
+	return func(addr netip.Addr) bool { return slices.Contains(has, addr) }
+}

@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/peer"
+	"godwit/agent/record"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/vm/guest"
+)
+
+// TestKeepsWhatIsNeeded: a guest that moves on while something needs one of its old addresses gives up, as it settles, those that
+// nothing needs: else it would have more after each move. Their homes are not asked to send them here, and its source is not to lease them.
+func TestKeepsWhatIsNeeded(t *testing.T) {
+	address := func(prefix, home string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Home: home}
+	}
+	next := address("10.2.1.21/24", "rome")
+	old := []migration.Address{address("10.1.1.22/24", "paris"), address("10.3.1.21/24", "oslo"), address("10.1.1.21/24", "paris")}
+	for name, c := range map[string]struct{ uses, kept []migration.Address }{
+		"one":    {old[2:], old[2:]},
+		"all":    {old, old},
+		"latest": {old[:1], old[:1]},
+	} {
+		a, g, d := leasing(t)
+		a.config.Network.Bridge = "no-such-bridge" // the kernel's part is told by its error
+		plan := migration.Plan{ID: d.ID, Guest: g.name(), From: "paris", To: "rome", Network: "mptcp", Held: old, Next: []migration.Address{next}}
+		f := forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: bare(c.uses)}
+		g.open = f
+		g.Held = care.Held{
+			Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
+			Addresses: slices.Concat(plan.Next, old),
+		}
+		d.Leased, d.Visiting = false, nil
+		for _, addr := range old {
+			d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr.Prefix.Addr(), Tunnel: d.Tunnel.Name})
+		}
+		place(a, d)
+		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g, keepsOld: true}}
+		err := m.leave(t.Context())
+		m.rec.End(migration.Completed, nil, time.Now())
+		a.records.Add(m.rec)
+		asked := strings.Contains(strings.Join(m.rec.Snapshot().Notes, "\n"), "oslo goes on sending") // it is not known here
+		if has := bare(g.held().Addresses); !slices.Equal(has, bare(slices.Concat(plan.Next, c.kept))) || asked != slices.Contains(bare(c.kept), old[1].Prefix.Addr()) {
+			t.Errorf("%s: the guest has %v; oslo asked %v (%v)", name, has, asked, err)
+		}
+		if dropped := *f.dropped; len(dropped) != len(old)-len(c.kept) {
+			t.Errorf("%s: the guest gave up %v", name, dropped)
+		}
+		r := &http.Request{Body: http.NoBody, TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{"paris"}}}}}
+		r.SetPathValue("id", plan.ID)
+		landed, err := a.peerLanded(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if leased := landed.(LandedAnswer).Leased; !slices.Equal(leased, bare(c.kept)) {
+			t.Errorf("%s: leased are %v", name, leased)
+		}
+	}
+}
+
+// datagrams is the channel of a guest to which so many came.
+type datagrams struct {
+	forgetful
+	counts map[netip.Addr]uint64
+}
+
+func (d datagrams) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, error) {
+	users, err := d.forgetful.Users(ctx, addrs...)
+	for _, addr := range addrs {
+		users.UDPCount += d.counts[addr]
+	}
+	return users, err
+}
+
+// TestGivesUpWhatIsQuiet: a guest that stays where something needs one of its addresses gives the others up, also those to which datagrams came,
+// as any name server's answer is one, when none has come for a while; not as it moves on.
+func TestGivesUpWhatIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, g, d := leasing(t)
+		used, quiet, busy, free := netip.MustParseAddr("10.1.1.21"), netip.MustParseAddr("10.1.1.22"), netip.MustParseAddr("10.1.1.23"), netip.MustParseAddr("10.1.1.24")
+		f := datagrams{forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: []netip.Addr{used}}, map[netip.Addr]uint64{quiet: 7, busy: 7}}
+		g.open, d.Visiting = f, nil
+		for _, addr := range []netip.Addr{used, quiet, busy, free} {
+			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"})
+			d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr, Tunnel: d.Tunnel.Name})
+		}
+		look := func(when string, want ...netip.Addr) {
+			t.Helper()
+			if err := a.lookAtVisitor(t.Context(), g, *d, false); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			if has := bare(g.held().Addresses); !slices.Equal(has, want) {
+				t.Errorf("%s: it has %v", when, has)
+			}
+		}
+		place(a, d)
+		look("at first", used, quiet, busy)
+		for range 2 {
+			time.Sleep(udpQuiet / 2)
+			f.counts[busy]++
+			if g.busy = "m-00000002"; f.counts[busy] == 9 {
+				look("as it moves on", used, quiet, busy)
+				g.busy = ""
+				look("after a while", used, busy)
+			}
+		}
+		f.counts[busy]++
+		time.Sleep(udpQuiet)
+		look("while datagrams come", used, busy)
+	})
+}
+
+// TestTellsWhoSendsInVain: a home which sends a guest's address to the host that the guest leaves, and which nobody asks to send it elsewhere,
+// hears from that host that it is needed no more.
+func TestTellsWhoSendsInVain(t *testing.T) {
+	needs, gave := netip.MustParseAddr("10.3.1.20"), netip.MustParseAddr("10.3.1.21")
+	for name, c := range map[string]struct {
+		needed needed
+		told   bool
+	}{
+		"all are needed, and sent by their home":       {needed{Leased: []netip.Addr{needs, gave}, Moved: []netip.Addr{needs, gave}, Lease: time.Hour}, false},
+		"one is given up":                              {needed{Leased: []netip.Addr{needs}, Moved: []netip.Addr{needs}, Lease: time.Hour}, true},
+		"one is given up, and the other comes by here": {needed{Leased: []netip.Addr{needs}, Lease: time.Hour}, false},
+	} {
+		a, _, d := leasing(t)
+		asked := make(chan string, 1)
+		a.config.Peers = []config.Neighbour{{Host: "oslo", Site: "oslo"}}
+		a.links["oslo"] = linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked <- r.URL.Path
+			peer.Answer(w, nil, nil)
+		}))
+		way := &detour.Detour{ID: "m-00000002-oslo", Guest: d.Guest, Peer: "oslo", Leased: true, Until: clock.Now().Add(time.Hour),
+			Visiting: []netstate.Visiting{{Addr: needs, Tunnel: "gwt-2"}, {Addr: gave, Tunnel: "gwt-2"}}}
+		place(a, way)
+		plan := migration.Plan{ID: d.ID, Guest: d.Guest, To: "paris"}
+		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
+		m.work.needed.Store(&c.needed)
+		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
+		a.actors.Wait()
+		select {
+		case path := <-asked:
+			if !c.told || path != "/v1/detours/m-00000002-oslo/end" {
+				t.Errorf("%s: oslo was asked for %s", name, path)
+			}
+		default:
+			if c.told {
+				t.Errorf("%s: oslo was told nothing", name)
+			}
+		}
+	}
+}
