@@ -31,8 +31,8 @@ ip route add unreachable 10.1.1.0/24 table 52; ip -6 route add unreachable fd00:
 	w.cleared(before, "web")
 }
 
-// TestRulesOfAnEarlierRelease: rules by the numbers of before are not stray while their guest is led, and not what it wants: its state is set
-// anew, and it is led by the numbers of now alone from then on.
+// TestRulesOfAnEarlierRelease: a host that leads a guest by the numbers of before has nothing stray, and is set anew as soon as
+// somebody looks; by those of now alone from then on.
 func TestRulesOfAnEarlierRelease(t *testing.T) {
 	w := newWorld(t, "wireguard")
 	before := w.dumps()
@@ -41,15 +41,10 @@ func TestRulesOfAnEarlierRelease(t *testing.T) {
 	rules := func(h string) string { return w.Run(h, "sh", "-c", "ip rule; ip -6 rule") }
 	for _, h := range []string{"ha", "hb"} {
 		s, now := map[string]netstate.State{"ha": home(true), "hb": abroad()}[h], rules(h)
-		older := func() {
-			w.Run(h, "sh", "-ec", `for f in -4 -6; do ip $f rule | grep -E '^4[2-5]:' | sed 's/ proto.*//' | while read n r; do
-	n=${n%:}; ip $f rule del pref $n; ip $f rule add pref $((n + 6656)) $r protocol 0x67; done; done`)
-			if got := rules(h); strings.Count(got, "\n67")+strings.Count(got, "\n669") != 4 {
-				t.Fatalf("rules of %s: %s", h, got)
-			}
+		w.older(h)
+		if got := rules(h); strings.Count(got, "\n67")+strings.Count(got, "\n669") != 4 {
+			t.Fatalf("rules of %s: %s", h, got)
 		}
-		older()
-		w.stands(h, s, false)
 		w.Do(h, func() error {
 			inv, err := netstate.Found()
 			if len(inv.Stray) > 0 {
@@ -57,11 +52,54 @@ func TestRulesOfAnEarlierRelease(t *testing.T) {
 			}
 			return err
 		})
-		w.set(h, s)
+		w.putBack(h, s)
 		if got := rules(h); got != now {
 			t.Errorf("rules of %s: %s, want %s", h, got, now)
 		}
-		older()
+		w.older(h)
 	}
 	w.cleared(before, "web")
+}
+
+// TestGuestOfAnEarlierRelease: of two guests of one home the second, which leaves after the agents of both hosts were upgraded, reaches the
+// first, which is away since before.
+func TestGuestOfAnEarlierRelease(t *testing.T) {
+	w := newWorld(t, "wireguard", "pa", "pb")
+	w.tunnel("gw1", "4790")
+	for h, g := range map[string]string{"ha": "pa", "hb": "pb"} {
+		w.peer(h, g)
+	}
+	w.echo("gb")
+	before := w.dumps()
+	w.set("hb", abroad())
+	w.set("ha", home(true))
+	for _, h := range []string{"ha", "hb"} {
+		w.older(h)
+	}
+	w.reaches("pa", "the first is away")
+	w.putBack("hb", abroad())
+	w.putBack("ha", home(true))
+	w.set("hb", of("db", abroad()))
+	w.set("ha", of("db", home(true)))
+	w.reaches("pb", "both are away")
+	w.cleared(before, "web", "db")
+}
+
+// older has a host's rules be those of an earlier release.
+func (w *world) older(h string) {
+	w.t.Helper()
+	w.Run(h, "sh", "-ec", `for f in -4 -6; do ip $f rule | grep -E '^4[2-5]:' | sed 's/ proto.*//' | while read n r; do
+	n=${n%:}; ip $f rule del pref $n; ip $f rule add pref $((n + 6656)) $r protocol 0x67; done; done`)
+}
+
+// putBack sets a host's state where it does not stand, as an agent does each second.
+func (w *world) putBack(h string, s netstate.State) {
+	w.t.Helper()
+	w.Do(h, func() error {
+		ok, err := netstate.Stands(s)
+		if ok || err != nil {
+			return err
+		}
+		return netstate.Set(s)
+	})
 }
