@@ -38,6 +38,15 @@ func TestListThatIsMissing(t *testing.T) {
 	}
 }
 
+// TestNothingIsListed: where nothing was seen of a guest's connections, nothing is said of what is listed, and no table without rows is shown.
+func TestNothingIsListed(t *testing.T) {
+	r := &Report{Migrations: []Migration{{Guest: "web", From: "a", To: "b", Outcome: Completed, Survival: &Survival{Unknown: "the guest is silent"}}}}
+	page, _ := shown(t, r)
+	if !strings.Contains(page, "the guest is silent</p>") || strings.Contains(page, "what is listed") || strings.Contains(page, "<th>became</th>") {
+		t.Errorf("%+v", survivalTable(r))
+	}
+}
+
 // TestConnectionsNotOnThePage: what the list of connections leaves out is said, and what the lab's clients saw otherwise.
 func TestConnectionsNotOnThePage(t *testing.T) {
 	s := &Survival{Omitted: 7, Otherwise: []string{"ticks from 198.18.1.10:4: it lived, and the guest's list does not have it"}}

@@ -205,8 +205,11 @@ func survivalTable(r *Report) table {
 
 // notes are what the list is not, of a migration.
 func (s *Survival) notes(of string) (lines []string) {
-	if s.Unknown != "" {
+	switch {
+	case s.Unknown != "" && len(s.Connections) > 0:
 		lines = append(lines, fmt.Sprintf("%s: %s; what is listed was seen in the tunnel", of, s.Unknown))
+	case s.Unknown != "":
+		lines = append(lines, of+": "+s.Unknown)
 	}
 	if s.Omitted > 0 {
 		lines = append(lines, fmt.Sprintf("%s: %d more, which its guest or its agent did not list", of, s.Omitted))
