@@ -35,6 +35,7 @@ func (m *incoming) leave(ctx context.Context) error {
 		if err := a.giveUpUnneeded(ctx, m.work.guest, bare(m.plan.Held)); err != nil {
 			m.rec.Note("who needs the old addresses is not known: " + err.Error())
 		}
+		a.leadNoMore(m.work.guest, bare(m.plan.Held))
 	}
 	if err := a.repointHomes(ctx, m); err != nil {
 		return err

@@ -8,14 +8,17 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/detour"
 	"godwit/migration"
+	"godwit/netstate"
 )
 
 // A guest takes its old addresses along while something needs one of them, and their lease does not run out while it moves on: it would
 // have more of them after each move. So it gives those up that nothing needs, as it settles and, as datagrams are known to have ended after a while, later on.
 
 // giveUpUnneeded has the guest give up those of addrs that nothing needs, unless it is none of them that something does: then all end at
-// once. What leads the others here stays for as long as the guest does, and is not leased where it moves on. On error it has what it had.
+// once. On error it has what it had. What leads them here stays until the guest moves on, as their homes go on sending them here, but for those
+// that its source has not been told of (leadNoMore).
 func (a *Agent) giveUpUnneeded(ctx context.Context, g *Guest, addrs []netip.Addr) error {
 	if g.Held.Description.Silent() {
 		return nil
@@ -48,6 +51,26 @@ func (a *Agent) giveUpUnneeded(ctx context.Context, g *Guest, addrs []netip.Addr
 		a.log.Warn("the guest does not give addresses up that nothing needs", "guest", g.name(), "addresses", unneeded, "error", err)
 	}
 	return nil
+}
+
+// leadNoMore ends what leads those of addrs here that a guest has given up as it settled: their homes give them to others as soon as its source
+// hears that they are not needed (peerLanded).
+func (a *Agent) leadNoMore(g *Guest, addrs []netip.Addr) {
+	gone := without(addrs, bare(g.held().Addresses))
+	if len(gone) == 0 {
+		return
+	}
+	err := a.detours.Change(g.name(), func(all map[string]*detour.Detour) {
+		for _, d := range all {
+			if d.Guest == g.name() {
+				d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return slices.Contains(gone, v.Addr) })
+			}
+		}
+	})
+	if err != nil { // CatchUp does it again
+		a.log.Warn("lead addresses here no more that a guest has given up", "guest", g.name(), "addresses", gone, "error", err)
+	}
+	a.vacated.leave(g.name(), gone...)
 }
 
 // lookForUnneeded is giveUpUnneeded for a guest that is here, now and then.

@@ -58,6 +58,9 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		if has := bare(g.held().Addresses); !slices.Equal(has, bare(slices.Concat(plan.Next, c.kept))) || asked != slices.Contains(bare(c.kept), old[1].Prefix.Addr()) {
 			t.Errorf("%s: the guest has %v; oslo asked %v (%v)", name, has, asked, err)
 		}
+		if led := a.visiting(g.name()); !slices.Equal(led, bare(c.kept)) {
+			t.Errorf("%s: led here are %v, of which any may be given to another guest by then", name, led)
+		}
 		if dropped := *f.dropped; len(dropped) != len(old)-len(c.kept) {
 			t.Errorf("%s: the guest gave up %v", name, dropped)
 		}

@@ -222,18 +222,14 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 		return nil, err
 	}
 	answer := LandedAnswer{Report: rec.Snapshot(), Landing: migration.Landed}
-	needs := a.keeps(answer.Report.Guest)
 	for _, d := range a.detours.List(answer.Report.Guest) {
 		for _, v := range d.Visiting {
-			if !needs(v.Addr) {
-				continue
-			}
 			answer.Leased = append(answer.Leased, v.Addr)
 			if d.Peer != answer.Report.From || v.AtHome() {
 				answer.Moved = append(answer.Moved, v.Addr)
 			}
 		}
-		if d.Peer == answer.Report.From {
+		if d.Peer == answer.Report.From && len(d.Visiting) > 0 {
 			answer.Lease = d.Left()
 		}
 	}
