@@ -33,7 +33,7 @@ func (m *incoming) leave(ctx context.Context) error {
 	m.forgetVisit()
 	if m.work.keepsOld && !m.plan.KeepsAddress() {
 		if err := a.giveUpUnneeded(ctx, m.work.guest, bare(m.plan.Held)); err != nil {
-			m.rec.Note("who needs the old addresses is not known: " + err.Error())
+			m.rec.NoteOnce("who needs the old addresses is not known: " + err.Error())
 		}
 		a.leadNoMore(m.work.guest, bare(m.plan.Held))
 	}

@@ -9,8 +9,10 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/vm/guest"
 )
 
 // A guest takes its old addresses along while something needs one of them, and their lease does not run out while it moves on: it would
@@ -20,28 +22,9 @@ import (
 // once. On error it has what it had. What leads them here stays until the guest moves on, as their homes go on sending them here, but for those
 // that its source has not been told of (leadNoMore).
 func (a *Agent) giveUpUnneeded(ctx context.Context, g *Guest, addrs []netip.Addr) error {
-	if g.Held.Description.Silent() {
-		return nil
-	}
-	keeps := a.keeps(g.name())
-	var unneeded []netip.Addr
-	needed := false
-	for _, addr := range addrs {
-		if !keeps(addr) {
-			continue
-		}
-		users, err := a.usersOf(ctx, g, addr)
-		if err != nil {
-			return err
-		}
-		if users.MPTCP+users.TCP+users.UDP > 0 || !g.isQuiet(addr, users.UDPCount) {
-			needed = true
-		} else {
-			unneeded = append(unneeded, addr)
-		}
-	}
-	if !needed || len(unneeded) == 0 {
-		return nil
+	unneeded, err := a.unneeded(ctx, g, addrs)
+	if err != nil || len(unneeded) == 0 {
+		return err
 	}
 	g.remember(func(h *care.Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(unneeded, addr.Prefix.Addr()) })
@@ -52,6 +35,42 @@ func (a *Agent) giveUpUnneeded(ctx context.Context, g *Guest, addrs []netip.Addr
 	}
 	return nil
 }
+
+// unneeded are those of addrs that a guest has, and nothing needs; none where nothing needs any of them. The guest is asked for one after the other,
+// all within one limit, as its next migration waits for that, and at last for those: somebody may have come to one meanwhile.
+func (a *Agent) unneeded(ctx context.Context, g *Guest, addrs []netip.Addr) (unneeded []netip.Addr, err error) {
+	if g.Held.Description.Silent() {
+		return nil, nil
+	}
+	ctx, cancel := limits.GuestStep.On(ctx)
+	defer cancel()
+	keeps, needed, datagrams := a.keeps(g.name()), false, uint64(0)
+	for _, addr := range addrs {
+		if !keeps(addr) {
+			continue
+		}
+		users, err := a.usersOf(ctx, g, addr)
+		if err != nil {
+			return nil, err
+		}
+		if hasAny(users) || !g.isQuiet(addr, users.UDPCount) {
+			needed = true
+			continue
+		}
+		unneeded, datagrams = append(unneeded, addr), datagrams+users.UDPCount
+	}
+	if !needed || len(unneeded) == 0 {
+		return nil, nil
+	}
+	users, err := a.usersOf(ctx, g, unneeded...)
+	if err != nil || hasAny(users) || users.UDPCount != datagrams {
+		return nil, err // it is asked again in the next look
+	}
+	return unneeded, nil
+}
+
+// hasAny says whether anything is connected to the addresses that users tells of.
+func hasAny(users guest.Users) bool { return users.MPTCP+users.TCP+users.UDP > 0 }
 
 // leadNoMore ends what leads those of addrs here that a guest has given up as it settled: their homes give them to others as soon as its source
 // hears that they are not needed (peerLanded).

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/internal/clock"
@@ -165,5 +166,61 @@ func TestTellsWhoSendsInVain(t *testing.T) {
 				t.Errorf("%s: oslo was told nothing", name)
 			}
 		}
+	}
+}
+
+// busied is the channel of a guest that takes a second for each answer, and to one of whose addresses a client comes as another is asked about.
+type busied struct {
+	forgetful
+	comes map[netip.Addr]netip.Addr // to which, by that which is asked about
+	came  *[]netip.Addr
+}
+
+func (b busied) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, error) {
+	clock.Sleep(ctx, time.Second)
+	b.uses = slices.Concat(b.uses, *b.came)
+	users, err := b.forgetful.Users(ctx, addrs...)
+	if to, comes := b.comes[addrs[0]]; comes {
+		*b.came = append(*b.came, to)
+	}
+	return users, err
+}
+
+// TestAsksInTime: a guest is asked for its addresses one after the other. It gives none up to which a client has come meanwhile, and is not asked for
+// longer than one limit, as its next migration waits for that.
+func TestAsksInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		has, left int
+		comes     bool
+	}{
+		"few":                        {4, 1, false},
+		"a client comes":             {4, 4, true},
+		"more than it can answer of": {40, 40, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, g, d := leasing(t)
+				used := netip.MustParseAddr("10.1.1.21")
+				g.Held.Description.Memory, d.Visiting = 1<<28, nil
+				for addr := used; len(d.Visiting) < c.has; addr = addr.Next() {
+					g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"})
+					d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr, Tunnel: d.Tunnel.Name})
+				}
+				place(a, d)
+				b := busied{forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: []netip.Addr{used}}, nil, new([]netip.Addr)}
+				if c.comes {
+					b.comes = map[netip.Addr]netip.Addr{d.Visiting[2].Addr: d.Visiting[1].Addr}
+				}
+				g.open = b
+				begun := time.Now()
+				_ = a.lookForUnneeded(t.Context(), g)
+				if has := bare(g.held().Addresses); len(has) != c.left {
+					t.Errorf("it has %v", has)
+				}
+				if took := time.Since(begun); took > limits.GuestStep.For {
+					t.Errorf("it was asked for %v", took)
+				}
+			})
+		})
 	}
 }
