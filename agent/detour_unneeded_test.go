@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -222,5 +223,23 @@ func TestAsksInTime(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestTellsOnWhoSendsForGood: a home which sends a guest's address for good to the host that the guest leaves, and which does not answer as nothing
+// needs that any more, is told on, also by the next agent: no lease ends it there.
+func TestTellsOnWhoSendsForGood(t *testing.T) {
+	for until, told := range map[time.Time]bool{{}: true, clock.Now().Add(time.Hour): false} {
+		a, _, d := leasing(t)
+		place(a, &detour.Detour{ID: "m-00000002-oslo", Guest: d.Guest, Peer: "oslo", Leased: true, Until: until,
+			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.3.1.21"), Tunnel: "gwt-2"}}})
+		plan := migration.Plan{ID: d.ID, Guest: d.Guest, To: "paris"}
+		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
+		m.work.needed.Store(&needed{Lease: time.Hour})
+		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
+		a.actors.Wait()
+		if _, err := os.Stat(a.config.StatePath("ended", "m-00000002-oslo.json")); (err == nil) != told {
+			t.Errorf("of one until %v: %v", until, err)
+		}
 	}
 }

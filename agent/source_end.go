@@ -321,30 +321,34 @@ func (n *needed) givenUp(d *detour.Detour) bool {
 	return n != nil && slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() && !slices.Contains(n.Leased, v.Addr) })
 }
 
+// tellInVain tells homes that go on sending here what the guest needs no more, as nobody asked them to send it elsewhere, before their detours end
+// here. What was for good no lease ends there: of that they are told on.
+func (m *outgoing) tellInVain(n *needed) {
+	for _, d := range m.a.detours.List(m.plan.Guest) {
+		e, forGood := ending{Detour: d.ID, Peer: d.Peer}, d.Leased && d.Until.IsZero()
+		switch {
+		case len(d.Asked) > 0 || d.ID == m.detourID() || !n.givenUp(&d) || n.settle(&d, m.plan.KeepsAddress()):
+		case forGood:
+			m.a.endLater(e)
+		default:
+			m.a.actors.Go(func() { m.a.askEnding(m.a.ctx, e) }) //nolint:errcheck // else its lease ends it
+		}
+	}
+}
+
 // settleDetours ends this host's part in leading packets to the guest, as far as
 // no lease needs it. What the host asks for to which the guest has gone on by then (peerRepoint) is none of this.
 func (m *outgoing) settleDetours(ctx context.Context) error {
 	var ends []string
-	var untold []ending // homes that go on sending here, as nobody asked them to send elsewhere
 	n := m.work.needed.Load()
+	m.tellInVain(n)
 	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
-			if d.Guest != m.plan.Guest || len(d.Asked) > 0 {
-				continue
-			}
-			if d.ID != m.detourID() && n.givenUp(d) {
-				untold = append(untold, ending{Detour: d.ID, Peer: d.Peer})
-			}
-			if !n.settle(d, m.plan.KeepsAddress()) {
+			if d.Guest == m.plan.Guest && len(d.Asked) == 0 && !n.settle(d, m.plan.KeepsAddress()) {
 				ends = append(ends, d.ID)
 			}
 		}
 	})
-	for _, e := range untold {
-		if slices.Contains(ends, e.Detour) {
-			m.a.actors.Go(func() { m.a.askEnding(m.a.ctx, e) }) //nolint:errcheck // else its lease ends it
-		}
-	}
 	for _, id := range ends {
 		err = errors.Join(err, m.a.detours.Remove(ctx, id))
 	}
