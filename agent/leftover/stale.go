@@ -81,7 +81,7 @@ func (o *owners) stale(c *config.Config, e fs.DirEntry) (migrationID string) {
 		return ""
 	}
 	for _, rep := range history {
-		if written > rep.Ended+rep.Stepped+slack {
+		if written > rep.Ended+min(rep.Stepped, 0)+slack { // a clock that was set on may be right again since
 			continue // what was written after it ended is of a later stay
 		}
 		stayed := rep.To == c.Host && written >= rep.Requested-slack && rep.Outcome == migration.Aborted && epoch == rep.Epoch && epoch > o.held[guest].Epoch

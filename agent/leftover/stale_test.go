@@ -39,6 +39,12 @@ func setBack(rep record.Report) record.Report {
 	return rep
 }
 
+// setOn is a report of a migration within which the clock was set on by three hours.
+func setOn(rep record.Report) record.Report {
+	rep.Stepped = int64(3 * time.Hour)
+	return rep
+}
+
 // TestStale: a disk is called left over only where a migration proves that it is not the only copy.
 func TestStale(t *testing.T) {
 	completed, aborted := migration.Completed, migration.Aborted
@@ -62,6 +68,7 @@ func TestStale(t *testing.T) {
 		"it did not come by a clock that was ahead, and came later":  {"web-3-root.raw", "", []record.Report{{ID: "m-00000001", Guest: "web", Epoch: 3, From: "there", To: "here", Outcome: aborted, Ended: time.Now().Add(72 * time.Hour).UnixNano()}, past("there", "here", 3, completed, time.Hour)}, false},
 		"the clock was set back as it left, and it was started anew": {"web-1-root.raw", "", []record.Report{setBack(left("web-1-root.raw", 2, time.Minute))}, false},
 		"it was set back as it left":                                 {"web-1-root.raw", "", []record.Report{setBack(left("web-1-root.raw", 2, -time.Minute))}, true},
+		"it was set on as it left, and right again":                  {"web-1-root.raw", "", []record.Report{setOn(left("web-1-root.raw", 2, time.Hour))}, false}, // and it was started anew
 		"it was left there":                                          {"web-3-root.raw", "", []record.Report{{ID: "m-00000001", Guest: "web", Epoch: 4, From: "there", To: "here", Outcome: completed, Ended: time.Now().UnixNano(), Left: []string{"web-3-root.raw"}}}, false},
 		"another time it did not come":                               {"web-3-root.raw", "", []record.Report{past("there", "here", 4, aborted, 0)}, false},
 		"it did not come":                                            {"web-3-root.raw", "", []record.Report{past("there", "here", 3, aborted, 0)}, true},
