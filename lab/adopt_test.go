@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/describe"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -50,7 +51,16 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 	}
 	f.staysHere(t, w, "another CPU model", cpu("qemu64"), migration.Aborted, "a CPU of model qemu64, the guest has max; write -cpu max")
 	f.staysHere(t, w, "fewer features of its CPU", cpu("max,-avx2"), migration.Aborted, "CPUID 7.0.EBX bit 5)")
-	if _, err := montreal.client.StartGuest(t.Context(), f.describe(t, w)); err != nil {
+	running, err := describe.Look(t.Context(), f.qmp())
+	if err != nil {
+		t.Fatal(err)
+	}
+	described, err := describe.Of(running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	described.Description.Name = "web"
+	if _, err := montreal.client.StartGuest(t.Context(), described.Description); err != nil {
 		t.Fatal(err)
 	}
 	before := only(t, montreal)

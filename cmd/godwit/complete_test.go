@@ -95,7 +95,7 @@ func TestCompletionOfTheProgram(t *testing.T) {
 		{"migrate --socket " + silent, "", nothing},
 		{"migrate --config " + filepath.Join(t.TempDir(), "none.yaml"), "", nothing},
 		{"migrate web b --transfer", strings.Join(migration.Transfers, " "), nothing},
-		{"guest", "adopt forget ls show", nothing},
+		{"guest", "adopt describe forget ls show", nothing},
 		{"history", "", nothing},
 		{"lab run", "", files},
 	} {

@@ -22,6 +22,7 @@ func newGuest() *cobra.Command {
 			Use: "show GUEST", Short: "show one", Example: "  godwit guest show web", Args: argsExactly(1, "a guest's name"),
 			RunE: onHost(listGuests),
 		}, guestNames),
+		newDescribe(),
 		&cobra.Command{
 			Use: "adopt FILE", Short: "take a guest that runs already under care, by its description",
 			Example: "  godwit guest adopt web.yaml", Args: argsExactly(1, "a description file"), RunE: adopt,

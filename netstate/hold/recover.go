@@ -1,7 +1,6 @@
 package hold
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,25 +29,42 @@ func Recover(pid int, tap string) (*os.File, error) {
 	return os.NewFile(uintptr(copied), "tap "+tap), nil
 }
 
-// find looks for the descriptor whose fdinfo says "iff: TAP".
+// find looks for the descriptor of a tap.
 func find(pid int, tap string) (int, error) {
-	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	taps, err := Taps(pid)
 	if err != nil {
 		return 0, err
 	}
-	for _, info := range infos {
-		f, err := os.Open(info)
-		if err != nil {
-			continue
+	for fd, name := range taps {
+		if name == tap {
+			return fd, nil
 		}
-		lines := bufio.NewScanner(f)
-		for lines.Scan() {
-			if name, ok := strings.CutPrefix(lines.Text(), "iff:"); ok && strings.TrimSpace(name) == tap {
-				f.Close()
-				return strconv.Atoi(filepath.Base(info))
-			}
-		}
-		f.Close()
 	}
 	return 0, fmt.Errorf("it has none of that name")
+}
+
+// Taps are the names of the taps that a process has, by descriptor: those whose fdinfo says "iff: TAP".
+func Taps(pid int) (map[int]string, error) {
+	dir := fmt.Sprintf("/proc/%d/fdinfo", pid)
+	infos, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	taps := map[int]string{}
+	for _, info := range infos {
+		text, err := os.ReadFile(filepath.Join(dir, info.Name()))
+		if err != nil {
+			continue // closed meanwhile
+		}
+		for line := range strings.Lines(string(text)) {
+			if name, ok := strings.CutPrefix(line, "iff:"); ok {
+				fd, err := strconv.Atoi(info.Name())
+				if err != nil {
+					return nil, err
+				}
+				taps[fd] = strings.TrimSpace(name)
+			}
+		}
+	}
+	return taps, nil
 }

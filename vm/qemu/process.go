@@ -129,6 +129,9 @@ func (p *Process) awaitExit(cmd *exec.Cmd, heard <-chan struct{}) {
 // PID is the process's id.
 func (p *Process) PID() int { return p.pid }
 
+// CommandLine is the program and the arguments that QEMU was started with.
+func (p *Process) CommandLine() ([]string, error) { return cmdline(p.pid) }
+
 // Dir is the runtime directory, "" for a QEMU that was adopted by its socket.
 func (p *Process) Dir() string { return p.dir }
 

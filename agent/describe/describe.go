@@ -1,0 +1,229 @@
+// Package describe writes the description of a guest that runs already: what its QEMU was
+// started with, made into how it is started elsewhere (docs/agent.md, "Guests that somebody
+// else started"). It is pure but for Look.
+package describe
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"godwit/agent/config"
+	"godwit/vm"
+	"godwit/vm/qemu"
+)
+
+// Running is a guest's QEMU.
+type Running struct {
+	QMP      string   // the socket by which it was asked
+	Dir      string   // in which it was started
+	Words    []string // its program and arguments
+	Facts    vm.Facts
+	Cards    []qemu.Card
+	Taps     map[int]string    // names of its taps, by descriptor
+	Chardevs map[string]string // what its character devices are connected to, in QEMU's words, by id
+}
+
+// Found is a guest's description, and what a person should look at before it is used, a
+// line each.
+type Found struct {
+	Description config.Description `json:"description"`
+	Look        []string           `json:"look"`
+}
+
+// ports are the names of guest channels, and who answers there.
+var ports = map[string]string{"org.godwit.guest.0": "", "org.qemu.guest_agent.0": config.AgentQGA}
+
+// Of describes a guest. An error says what of it cannot be started elsewhere.
+func Of(r Running) (Found, error) {
+	options, err := split(r.Words)
+	if err != nil {
+		return Found{}, err
+	}
+	w := &writer{Running: r, options: options, drives: map[string]int{}}
+	w.found.Description = config.Description{Name: nameOf(r.Facts.Name), Memory: r.Facts.Base, QMP: r.QMP}
+	w.found.Look = []string{}
+	w.monitors()
+	w.channel()
+	w.disks()
+	slices.SortStableFunc(w.Cards, func(a, b qemu.Card) int { return w.place(a) - w.place(b) })
+	if err := w.nics(); err != nil {
+		return Found{}, err
+	}
+	w.start()
+	return w.found, nil
+}
+
+// nameOf makes a guest's name of QEMU's, which may be any, or none.
+func nameOf(name string) string {
+	if config.IsGuestName(name) {
+		return name
+	}
+	return "guest"
+}
+
+// writer makes a description.
+type writer struct {
+	Running
+	options []*argument
+	drives  map[string]int // disks of the description, by their files
+	found   Found
+}
+
+func (w *writer) look(format string, args ...any) {
+	w.found.Look = append(w.found.Look, fmt.Sprintf(format, args...))
+}
+
+// all are the options of these names.
+func (w *writer) all(names ...string) []*argument {
+	var some []*argument
+	for _, a := range w.options {
+		if slices.Contains(names, a.name) {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// monitors drops them: the guest gets one of its own, which the agent asks.
+func (w *writer) monitors() {
+	var chardevs []string
+	for _, a := range w.all("mon") {
+		chardevs = append(chardevs, a.first("chardev"))
+	}
+	for _, a := range w.options {
+		if a.name == "chardev" && slices.Contains(chardevs, a.get("id")) || slices.Contains([]string{"mon", "monitor", "qmp", "qmp-pretty"}, a.name) {
+			a.dropped = true
+		}
+	}
+}
+
+// channel finds the port on which the guest answers.
+func (w *writer) channel() {
+	d := &w.found.Description
+	for _, port := range w.all("device") {
+		agent, known := ports[port.get("name")]
+		if !known || port.first("driver") != "virtserialport" {
+			continue
+		}
+		for _, a := range w.all("chardev") {
+			id := a.get("id")
+			if at := w.socketOf(a); id == port.get("chardev") && at != "" && d.Channel == "" {
+				d.Channel, d.Agent = at, agent
+				a.become(option{
+					{key: "socket", bare: true}, {key: "id", value: id}, {key: "path", value: "{channel}"},
+					{key: "server", value: "on"}, {key: "wait", value: "off"},
+				})
+			}
+		}
+	}
+	switch {
+	case d.Channel == "":
+		w.look("no guest channel was found: name its addresses below; it keeps them where it goes (network: tunnel)")
+		d.Network = "tunnel"
+	case d.Agent == config.AgentQGA && strings.Contains(d.Channel, "/libvirt/"):
+		w.look("libvirt has the channel %s open, and it must be yours alone: give the guest another (docs/guest.md)", d.Channel)
+	}
+}
+
+// socketOf is the path of the unix socket on which a character device waits for a client; "" where it does not. One that was
+// given as a descriptor (libvirt) is known to QEMU alone, in words such as `disconnected:unix:/run/web.sock,server=on`.
+func (w *writer) socketOf(chardev *argument) string {
+	if chardev.first("backend") != "socket" {
+		return ""
+	}
+	said, ok := strings.CutPrefix(strings.TrimPrefix(w.Chardevs[chardev.get("id")], "disconnected:"), "unix:")
+	if at := strings.TrimSuffix(said, ",server=on"); ok && at != said {
+		return at
+	}
+	return ""
+}
+
+// nics names the guest's cards, and has each get a descriptor of its tap.
+func (w *writer) nics() error {
+	if old := w.all("nic", "net"); len(old) > 0 && !slices.ContainsFunc(old, func(a *argument) bool { return a.first("") == "none" }) {
+		return fmt.Errorf("its NICs were made by -%s, and only such as -device made can be moved: start it with -netdev and -device", old[0].name)
+	}
+	for i, card := range w.Cards {
+		tap := card.Tap
+		for _, a := range w.all("netdev") {
+			if a.get("id") != card.Netdev {
+				continue
+			}
+			if kind := a.first("type"); kind != "tap" && kind != "bridge" {
+				return fmt.Errorf("its NIC %s is connected by %s, and only one on a tap can be moved", card.MAC, kind)
+			}
+			if tap == "" {
+				tap = w.tapOf(a)
+			}
+			a.become(option{{key: "tap", bare: true}, {key: "id", value: card.Netdev}, {key: "fd", value: fmt.Sprintf("{fd%d}", i)}}, "vhost")
+		}
+		if tap == "" {
+			w.look("nics[%d]: its tap is not known; write its name", i)
+		}
+		w.found.Description.NICs = append(w.found.Description.NICs, config.NIC{MAC: card.MAC, Tap: tap})
+	}
+	if len(w.Cards) == 1 && w.found.Description.Network == "" {
+		w.look("it has one NIC, and keeps its address where it goes (network: tunnel); with a second it takes one of the new place")
+		w.found.Description.Network = "tunnel"
+	}
+	return nil
+}
+
+// place is where a card's netdev stands among the options.
+func (w *writer) place(card qemu.Card) int {
+	return slices.IndexFunc(w.options, func(a *argument) bool { return a.name == "netdev" && a.get("id") == card.Netdev })
+}
+
+// tapOf is the name of the tap of a netdev that QEMU inherited, or got from a helper; "" where
+// that is not known.
+func (w *writer) tapOf(netdev *argument) string {
+	var fd int
+	if _, err := fmt.Sscan(strings.SplitN(netdev.get("fd")+netdev.get("fds"), ":", 2)[0], &fd); err == nil {
+		return w.Taps[fd]
+	}
+	if len(w.Taps) == 1 && len(w.Cards) == 1 {
+		for _, name := range w.Taps {
+			return name
+		}
+	}
+	return ""
+}
+
+// start puts the command together.
+func (w *writer) start() {
+	w.machine()
+	w.backends()
+	w.screen()
+	words := []string{w.Words[0], "-S", "-incoming", "defer"}
+	for _, a := range w.options {
+		if !a.dropped {
+			words = append(words, a.words()...)
+		}
+	}
+	w.found.Description.Start = append(words, "-qmp", "unix:{qmp},server=on,wait=off")
+	w.elsewhere()
+}
+
+// elsewhere tells which files the command names that must be at a destination.
+func (w *writer) elsewhere() {
+	var files []string
+	for _, a := range w.options {
+		if a.dropped || a.option == nil {
+			continue
+		}
+		for _, f := range a.option {
+			at := f.value
+			if f.bare {
+				at = f.key
+			}
+			if path.IsAbs(at) && !strings.HasPrefix(at, "/dev/") && !strings.HasPrefix(at, "/machine/") && !slices.Contains(files, at) {
+				files = append(files, at)
+			}
+		}
+	}
+	if len(files) > 0 {
+		w.look("each destination must have the same: %s", strings.Join(files, ", "))
+	}
+}

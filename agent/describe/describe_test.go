@@ -1,0 +1,187 @@
+package describe
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"godwit/agent/config"
+	"godwit/vm"
+	"godwit/vm/qemu"
+)
+
+// running is a guest of 256 MiB with a card on netdev net0, started so in /home/op.
+func running(words ...string) Running {
+	return Running{
+		QMP: "/run/web/qmp.sock", Dir: "/home/op", Words: append([]string{"qemu-system-x86_64"}, words...), Taps: map[int]string{5: "tap-web"},
+		Facts: vm.Facts{Name: "web", Machine: "pc-q35-10.0", Base: 256 << 20},
+		Cards: []qemu.Card{{MAC: "52:54:00:00:01:0a", Netdev: "net0"}},
+	}
+}
+
+// loads makes sure that the file says the same.
+func loads(t *testing.T, found Found) {
+	t.Helper()
+	if found.Description.Channel == "" {
+		found.Description.Addresses = nil // it is left to a person
+	}
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	text := strings.ReplaceAll(found.YAML(), "addresses:\n  - {prefix: }", "#")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := config.LoadDescription(file)
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	if !reflect.DeepEqual(d, found.Description) {
+		t.Errorf("read: %+v\nmade: %+v", d, found.Description)
+	}
+}
+
+func TestStartedElsewhere(t *testing.T) {
+	with := "-machine pc-q35-10.0 -m {memory} -netdev tap,id=net0,fd={fd0} -device virtio-net-pci,netdev=net0 -display none"
+	tests := []struct {
+		name  string
+		words string // added to a machine, memory, a card and no display
+		disks []vm.Disk
+		want  string
+	}{
+		{name: "nothing more"},
+		{name: "what the agent says itself", words: "-S -daemonize -pidfile /run/web.pid -incoming tcp:0:4444 -no-shutdown"},
+		{
+			name:  "monitors",
+			words: "-monitor stdio -qmp unix:/run/web/qmp.sock,server,nowait -chardev socket,id=m,path=/run/m,server=on,wait=off -mon chardev=m,mode=control",
+		},
+		{
+			name:  "sockets and files of its own",
+			words: "-chardev socket,id=a,path=/run/web/a.sock,server,nowait -chardev file,id=b,path=/var/log/b.log -serial file:/var/log/web.log -chardev pty,id=c",
+			want:  "-chardev socket,id=a,path={dir}/a.sock,server,nowait -chardev file,id=b,path={dir}/b.log -serial file:{dir}/web.log -chardev pty,id=c",
+		},
+		{
+			name: "a drive and a CD", words: "-drive file=web.qcow2,if=virtio,cache=none,format=qcow2 -cdrom /srv/a,,b.iso",
+			disks: []vm.Disk{{ID: "virtio0", Path: "web.qcow2", Format: "qcow2"}, {ID: "ide2-cd0", Path: "/srv/a,,b.iso", Format: "raw"}},
+			want:  "-drive file={disk0},if=virtio,cache=none,format=raw -drive file={disk1},format=raw,index=2,media=cdrom",
+		},
+		{
+			name: "a drive of Proxmox", words: "-drive file=/dev/pve/vm-100-disk-0,if=none,id=drive-scsi0,discard=on,format=raw,cache=none,aio=io_uring",
+			disks: []vm.Disk{{ID: "drive-scsi0", Path: "/dev/pve/vm-100-disk-0", Format: "raw"}},
+			want:  "-drive file={disk0},if=none,id=drive-scsi0,discard=on,format=raw,cache=none,aio=io_uring",
+		},
+		{
+			name: "block nodes with a backing file",
+			words: "-blockdev driver=file,node-name=basefile,filename=/srv/base -blockdev driver=qcow2,node-name=base,file=basefile" +
+				" -blockdev driver=host_device,node-name=topfile,filename=/dev/vg/top -blockdev driver=qcow2,node-name=top,file=topfile,backing=base,lazy-refcounts=on",
+			disks: []vm.Disk{{ID: "top", Path: "/dev/vg/top", Format: "qcow2"}},
+			want:  "-blockdev driver=file,node-name=topfile,filename={disk0} -blockdev driver=raw,node-name=top,file=topfile",
+		},
+		{
+			name: "a block node over its file", words: "-blockdev driver=qcow2,node-name=root,file.driver=file,file.filename=/srv/web.qcow2,file.aio=native",
+			disks: []vm.Disk{{ID: "root", Path: "/srv/web.qcow2", Format: "qcow2"}},
+			want:  "-blockdev driver=raw,node-name=root,file.driver=file,file.filename={disk0},file.aio=native",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := running(strings.Fields("-machine q35 -m 256 -netdev tap,id=net0,fd=5 -device virtio-net-pci,netdev=net0 -display gtk " + tt.words)...)
+			r.Facts.Disks = tt.disks
+			found, err := Of(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := strings.Fields("qemu-system-x86_64 -S -incoming defer " + with + " " + tt.want + " -qmp unix:{qmp},server=on,wait=off")
+			if got := found.Description.Start; !slices.Equal(got, want) {
+				t.Errorf("got  %s\nwant %s", strings.Join(got, " "), strings.Join(want, " "))
+			}
+			if tap := found.Description.NICs[0].Tap; tap != "tap-web" {
+				t.Errorf("tap %q", tap)
+			}
+			loads(t, found)
+		})
+	}
+}
+
+// What a person would have meant by none of it is added.
+func TestWhatIsNotSaid(t *testing.T) {
+	r := running("-netdev", "type=tap,id=net0,ifname=tap9,script=/etc/up,vhost=on", "-nographic")
+	r.Facts.Name, r.Cards[0].Tap = "web of the shop", "tap9"
+	found, err := Of(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "qemu-system-x86_64 -S -incoming defer -netdev tap,id=net0,fd={fd0},vhost=on -display none -machine pc-q35-10.0 -m {memory} -serial null -qmp unix:{qmp},server=on,wait=off"
+	if got := strings.Join(found.Description.Start, " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if d := found.Description; d.Name != "guest" || d.NICs[0].Tap != "tap9" || d.Network != "tunnel" {
+		t.Errorf("%+v", d)
+	}
+	loads(t, found)
+}
+
+// TestLibvirt takes a command line as libvirt 11.3 writes it (virsh domxml-to-native qemu-argv), with
+// a second monitor.
+func TestLibvirt(t *testing.T) {
+	text, err := os.ReadFile("testdata/libvirt-11.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Split(strings.TrimSpace(string(text)), "\n")
+	r := running()
+	r.Words, r.Cards[0].Netdev = words, "hostnet0"
+	r.Chardevs = map[string]string{"charchannel0": "unix:/run/libvirt/qemu/channel/1-web/org.qemu.guest_agent.0,server=on"}
+	r.Facts.Disks = []vm.Disk{{ID: "libvirt-2-format", Path: "/srv/web.qcow2", Format: "qcow2"}}
+	found, err := Of(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(found.Description.Start, " ")
+	for _, want := range []string{
+		"/usr/bin/qemu-system-x86_64 -S -incoming defer -name guest=web,debug-threads=on -machine pc-q35-10.0,usb=off,dump-guest-core=off,memory-backend=pc.ram,acpi=on -accel tcg",
+		`-m size={memory} -object {"qom-type":"memory-backend-ram","id":"pc.ram","size":268435456} `,
+		"-blockdev auto-read-only=on,discard=unmap,driver=file,filename={disk0},node-name=libvirt-2-storage ",
+		"-blockdev discard=unmap,driver=raw,file=libvirt-2-storage,node-name=libvirt-2-format,read-only=off ",
+		`-device {"driver":"ide-cd","bus":"ide.0","id":"sata0-0-0"}`,
+		"-netdev tap,id=hostnet0,fd={fd0} ",
+		"-chardev socket,id=charchannel0,path={channel},server=on,wait=off",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\nlacks %s", got, want)
+		}
+	}
+	for _, of := range []string{"masterKey", "charmonitor", "no-shutdown", "/libvirt", "{disk1}", "/run/web"} {
+		if strings.Contains(got, of) {
+			t.Errorf("%s\nhas %s, which is of this process", got, of)
+		}
+	}
+	d := found.Description
+	if d.Channel != "/run/libvirt/qemu/channel/1-web/org.qemu.guest_agent.0" || d.Agent != config.AgentQGA || d.NICs[0].Tap != "tap-web" {
+		t.Errorf("%+v", d)
+	}
+	for _, want := range []string{"libvirt has the channel", "-vnc 127.0.0.1:0", "one NIC"} {
+		if !slices.ContainsFunc(found.Look, func(line string) bool { return strings.Contains(line, want) }) {
+			t.Errorf("nobody is told of %q: %q", want, found.Look)
+		}
+	}
+	loads(t, found)
+}
+
+func TestCannotBeDescribed(t *testing.T) {
+	for words, want := range map[string]string{
+		"-nic tap,ifname=tap0":        "with -netdev and -device",
+		"-netdev user,id=net0":        "only one on a tap",
+		"-snapshot":                   "-snapshot",
+		"-readconfig /etc/web.cfg":    "write the description yourself",
+		`-device {"driver":"virtio-x`: "not JSON",
+	} {
+		if _, err := Of(running(strings.Fields(words)...)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, not %q", words, err, want)
+		}
+	}
+	if _, err := Of(Running{}); err == nil {
+		t.Error("described without a command line")
+	}
+}

@@ -1,0 +1,101 @@
+package describe
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// machine names the machine's type with its version, and its memory as the agent says it.
+func (w *writer) machine() {
+	machines := w.all("machine", "M")
+	for _, a := range machines {
+		if a.first("type") != "" {
+			a.setFirst("type", w.Facts.Machine)
+		}
+	}
+	if !slices.ContainsFunc(machines, func(a *argument) bool { return a.first("type") != "" }) {
+		w.add("machine", w.Facts.Machine)
+	}
+	if sizes := w.all("m"); len(sizes) > 0 {
+		sizes[len(sizes)-1].setFirst("size", "{memory}")
+	} else {
+		w.add("m", "{memory}")
+	}
+}
+
+func (w *writer) add(name, text string) {
+	w.options = append(w.options, &argument{name: name, text: text})
+}
+
+// backends has what a guest's ports are connected to be there at a destination: sockets and
+// files of a directory of its own, nothing that only this process was given.
+func (w *writer) backends() {
+	for _, a := range w.all("chardev") {
+		a.loosen()
+		switch at := a.get("path"); {
+		case a.dropped || strings.HasPrefix(at, "{"):
+		case a.get("fd") != "":
+			a.become(option{{key: "null", bare: true}, {key: "id", value: a.get("id")}})
+		case a.first("backend") == "socket" && at != "" && !a.serves():
+			w.look("it is a client of the socket %s: that must be there at each destination", at)
+		case at != "" && !strings.HasPrefix(at, "/dev/"):
+			a.set("path", "{dir}/"+path.Base(at))
+		}
+	}
+	for _, a := range w.all("serial", "parallel") {
+		kind, at, _ := strings.Cut(a.text, ":")
+		switch kind {
+		case "stdio", "mon":
+			a.write("null")
+		case "file", "unix", "pipe":
+			a.write(kind + ":{dir}/" + path.Base(at))
+		}
+	}
+	for _, a := range w.all("object") {
+		if strings.HasPrefix(a.get("id"), "masterKey") && a.first("qom-type") == "secret" { // libvirt's own, of this run
+			a.dropped = true
+		}
+	}
+}
+
+// loosen drops a log that goes to a descriptor which this process was given.
+func (a *argument) loosen() {
+	if strings.HasPrefix(a.get("logfile"), "/dev/fdset/") {
+		a.drop("logfile", "logappend")
+	}
+}
+
+// serves says whether a socket waits for clients.
+func (a *argument) serves() bool {
+	return a.get("server") == "on" || slices.ContainsFunc(a.option, func(f field) bool { return f.key == "server" && f.bare })
+}
+
+// screen leaves out windows, which an agent has no screen for.
+func (w *writer) screen() {
+	bare := len(w.all("nodefaults")) > 0
+	shown := false
+	for _, a := range w.all("display", "nographic", "vnc", "spice", "sdl", "full-screen") {
+		switch {
+		case a.name == "nographic":
+			a.name = "display"
+			a.write("none")
+			if !bare && len(w.all("serial")) == 0 {
+				w.add("serial", "null")
+			}
+		case a.name == "sdl" || a.name == "full-screen":
+			a.dropped = true
+			continue
+		case a.name == "display" && (slices.Contains([]string{"gtk", "sdl", "curses", "cocoa"}, a.first("type"))):
+			a.write("none")
+		case a.name == "vnc" || a.name == "spice":
+			if a.first("") != "none" {
+				w.look("it shows itself by -%s %s: nobody else may listen there at a destination", a.name, a.text)
+			}
+		}
+		shown = true
+	}
+	if !shown {
+		w.add("display", "none")
+	}
+}
