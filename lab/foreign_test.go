@@ -59,27 +59,7 @@ func startForeignWith(t *testing.T, w *world, host string, addr netip.Prefix, ga
 	t.Helper()
 	a := w.agents[host]
 	f := &foreign{dir: t.TempDir(), host: a, cards: cards, done: make(chan struct{})}
-	if err := netns.Do(a.host.Namespace, func() error {
-		bridge, err := netlink.LinkByName(a.host.Bridge)
-		if err != nil {
-			return err
-		}
-		for _, name := range foreignTaps[:cards] {
-			tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
-			if err := netlink.LinkAdd(tap); err != nil {
-				return err
-			}
-			if err := netlink.LinkSetMaster(tap, bridge); err != nil {
-				return err
-			}
-			if err := netlink.LinkSetUp(tap); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	f.taps(t)
 	args := append(foreignArgs(w.image.Kernel, w.image.Initrd, cards),
 		"-m", fmt.Sprint(foreignMemory), "-serial", "file:"+f.dir+"/serial.log",
 		"-qmp", "unix:"+f.qmp()+",server=on,wait=off",
@@ -103,6 +83,32 @@ func startForeignWith(t *testing.T, w *world, host string, addr netip.Prefix, ga
 	})
 	f.configure(t, addr, gateway)
 	return f
+}
+
+// taps makes its taps, as ports of its host's bridge.
+func (f *foreign) taps(t *testing.T) {
+	t.Helper()
+	if err := netns.Do(f.host.host.Namespace, func() error {
+		bridge, err := netlink.LinkByName(f.host.host.Bridge)
+		if err != nil {
+			return err
+		}
+		for _, name := range foreignTaps[:f.cards] {
+			tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
+			if err := netlink.LinkAdd(tap); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetMaster(tap, bridge); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(tap); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (f *foreign) qmp() string { return filepath.Join(f.dir, "qmp.sock") }

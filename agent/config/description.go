@@ -214,4 +214,4 @@ func checkDisks(disks []vm.Disk) string {
 const mostDisks = 8
 
 // longestDiskID leaves room for the names that QEMU's nodes get by it (31 bytes).
-const longestDiskID = 19
+const longestDiskID = 23

@@ -4,6 +4,7 @@
 package describe
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -144,6 +145,9 @@ func (w *writer) socketOf(chardev *argument) string {
 func (w *writer) nics() error {
 	if old := w.all("nic", "net"); len(old) > 0 && !slices.ContainsFunc(old, func(a *argument) bool { return a.first("") == "none" }) {
 		return fmt.Errorf("its NICs were made by -%s, and only such as -device made can be moved: start it with -netdev and -device", old[0].name)
+	}
+	if len(w.Cards) == 0 {
+		return errors.New("its QEMU has no NIC that -device made, and only such a guest can be moved")
 	}
 	for i, card := range w.Cards {
 		tap := card.Tap

@@ -79,6 +79,11 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-blockdev driver=file,node-name=topfile,filename={disk0} -blockdev driver=raw,node-name=top,file=topfile",
 		},
 		{
+			name: "firmware of libvirt's", words: "-blockdev driver=file,filename=/srv/vars.fd,node-name=libvirt-pflash1-storage,read-only=off",
+			disks: []vm.Disk{{ID: "libvirt-pflash1-storage", Path: "/srv/vars.fd", Format: "file"}},
+			want:  "-blockdev driver=file,filename={disk0},node-name=libvirt-pflash1-storage,read-only=off",
+		},
+		{
 			name: "a block node over its file", words: "-blockdev driver=qcow2,node-name=root,file.driver=file,file.filename=/srv/web.qcow2,file.aio=native",
 			disks: []vm.Disk{{ID: "root", Path: "/srv/web.qcow2", Format: "qcow2"}},
 			want:  "-blockdev driver=raw,node-name=root,file.driver=file,file.filename={disk0},file.aio=native",
@@ -180,6 +185,11 @@ func TestCannotBeDescribed(t *testing.T) {
 		if _, err := Of(running(strings.Fields(words)...)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, not %q", words, err, want)
 		}
+	}
+	without := running("-nodefaults")
+	without.Cards = nil
+	if _, err := Of(without); err == nil || !strings.Contains(err.Error(), "no NIC") {
+		t.Errorf("without a NIC: %v", err)
 	}
 	if _, err := Of(Running{}); err == nil {
 		t.Error("described without a command line")

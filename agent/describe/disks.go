@@ -19,7 +19,11 @@ func (w *writer) disks() {
 		if !path.IsAbs(at) && !strings.HasPrefix(at, "json:") {
 			at = path.Join(w.Dir, at)
 		}
-		w.found.Description.Disks = append(w.found.Description.Disks, vm.Disk{ID: disk.ID, Path: at, Format: disk.Format})
+		format := disk.Format
+		if format == "file" || format == "host_device" { // the block node is its file
+			format = "raw"
+		}
+		w.found.Description.Disks = append(w.found.Description.Disks, vm.Disk{ID: disk.ID, Path: at, Format: format})
 		file := fmt.Sprintf("{disk%d}", i)
 		if !w.drive(disk, file) && !w.node(disk.ID, file) {
 			w.look("disks[%d]: what gives it to QEMU is not found in its command line; make its block node read %s", i, file)

@@ -20,12 +20,24 @@ import (
 // what they are, so that an agent that was started again finds them.
 const (
 	mirrorPrefix = "godwit-mirror-" // job, then the disk's ID
-	copyPrefix   = "godwit-copy-"   // NBD node at the source; a node's name has at most 31 characters
+	copyPrefix   = "godwit-copy-"   // NBD node at the source
+	shortPrefix  = "gw-copy-"       // the same, where the ID leaves no room for that
 	exportPrefix = "godwit-export-"
 )
 
+// longestNode is how long a node's name may be (QEMU, include/block/block_int-common.h, without its end).
+const longestNode = 31
+
 // maxMirrored is how long a disk's ID may be, so that its nodes can be named.
-const maxMirrored = 31 - len(copyPrefix)
+const maxMirrored = longestNode - len(shortPrefix)
+
+// copyNode is the name of the NBD node of a disk's copy.
+func copyNode(disk string) string {
+	if len(copyPrefix+disk) > longestNode {
+		return shortPrefix + disk
+	}
+	return copyPrefix + disk
+}
 
 // granularity is what a mirror sends again for a write of any size, bytes. It costs a bit
 // of memory for each: 8 MiB for a disk of 1 TiB.
@@ -53,7 +65,7 @@ func (p *Process) startMirror(ctx context.Context, m vm.Mirror) error {
 	if !idRE.MatchString(m.Disk) || len(m.Disk) > maxMirrored {
 		return fmt.Errorf("its id must be one word of at most %d letters", maxMirrored)
 	}
-	node := copyPrefix + m.Disk
+	node := copyNode(m.Disk)
 	err := p.qmp.Do(ctx, "blockdev-add", map[string]any{
 		"driver": "nbd", "node-name": node, "export": m.Disk,
 		"server":  map[string]any{"type": "unix", "path": m.Socket},
@@ -165,7 +177,7 @@ func (p *Process) DropMirrors(ctx context.Context) error {
 		err = errors.Join(err, asked)
 	}
 	for _, n := range nodes {
-		if strings.HasPrefix(n.Name, copyPrefix) {
+		if strings.HasPrefix(n.Name, copyPrefix) || strings.HasPrefix(n.Name, shortPrefix) {
 			err = errors.Join(err, p.dropNode(ctx, n.Name))
 		}
 	}
@@ -202,7 +214,7 @@ func (p *Process) endJobs(ctx context.Context, jobs []job, force bool) error {
 		if err := p.qmp.Do(ctx, "job-dismiss", map[string]any{"id": j.ID}, nil); err != nil && !notFound(err) {
 			errs = append(errs, err)
 		}
-		if err := p.dropNode(ctx, copyPrefix+disk); err != nil {
+		if err := p.dropNode(ctx, copyNode(disk)); err != nil {
 			errs = append(errs, err)
 		}
 	}
