@@ -139,16 +139,15 @@ func newPacker() (*zstd.Encoder, error) {
 	return packer, err
 }
 
-// sendTail gathers the tail, and sends it when it is whole.
+// sendTail sends the tail when it is whole.
 func (s *Source) sendTail(e *qstream.Tail) error {
-	s.plain = append(s.plain, e.Data...)
-	if len(s.plain) > wire.MaxTail {
-		return fmt.Errorf("tail of more than %d bytes", wire.MaxTail)
-	}
 	if !e.Last {
 		return nil
 	}
-	packed := s.packer.EncodeAll(s.plain, nil)
+	if len(e.Whole) > wire.ShortTail && s.sender.Version() < wire.WithLongTail {
+		return fmt.Errorf("the devices' state is %d MiB, and the destination's release takes %d MiB; bring both hosts to the same release", len(e.Whole)>>20, wire.ShortTail>>20)
+	}
+	packed := s.packer.EncodeAll(e.Whole, nil)
 	for rest := packed; len(rest) > 0; {
 		n := min(len(rest), tailPart)
 		if err := s.sender.Control(s.ctx, wire.TopicTail, rest[:n:n], true); err != nil {
@@ -157,7 +156,7 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 		rest = rest[n:]
 	}
 	s.mu.Lock()
-	s.tail, s.tailPlain, s.devices = int64(len(packed)), int64(len(s.plain)), e.Devices
+	s.tail, s.tailPlain, s.devices = int64(len(packed)), int64(len(e.Whole)), e.Devices
 	s.mu.Unlock()
 	select {
 	case s.tailed <- struct{}{}:

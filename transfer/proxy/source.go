@@ -68,7 +68,6 @@ type Source struct {
 	// of the reading goroutine
 	keeper    *keeper // nil: nothing is kept
 	packer    *zstd.Encoder
-	plain     []byte // of the tail
 	pages     int
 	round     int       // that is being read
 	roundAt   time.Time // when it began

@@ -60,6 +60,8 @@ type Tail struct {
 	// Devices is, with Last, how many bytes of the whole tail are the devices' sections:
 	// what is before EOF.
 	Devices int64
+	// Whole is, with Last, the whole tail.
+	Whole []byte
 }
 
 // Opaque is a piece of a stream that cannot be taken apart any more, in order and without

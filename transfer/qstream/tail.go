@@ -1,6 +1,7 @@
 package qstream
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -9,8 +10,8 @@ import (
 )
 
 const (
-	// MaxTail bounds the tail, in bytes.
-	MaxTail = 256 << 20
+	// MaxTail bounds the tail, in bytes: a virtio-gpu has 256 MiB of state, unless its max_hostmem says otherwise.
+	MaxTail = 512 << 20
 	// maxDescription bounds the description at the tail's end, in bytes.
 	maxDescription = 16 << 20
 	// maxEnds bounds what may look like the tail's end.
@@ -31,7 +32,7 @@ const descriptionHeader = 6
 // add takes more of the tail. It returns where the devices end if the tail is complete.
 func (t *tail) add(b []byte) (devices int, complete bool, err error) {
 	if len(b) > MaxTail-len(t.data) {
-		return 0, false, fmt.Errorf("more than %d bytes after RAM", MaxTail)
+		return 0, false, fmt.Errorf("the devices' state is more than %d MiB; give them less, such as by virtio-gpu's max_hostmem, or use --mode precopy --transfer qemu-multifd", MaxTail>>20)
 	}
 	t.data = append(t.data, b...)
 	if err := t.scan(); err != nil {
@@ -54,9 +55,16 @@ func (t *tail) add(b []byte) (devices int, complete bool, err error) {
 // scan finds what looks like an end: 00 06, a length, and a JSON object's first bytes.
 func (t *tail) scan() error {
 	const width = descriptionHeader + 2
+	first := []byte{secEOF, secDescription}
 	for ; t.scanned+width <= len(t.data); t.scanned++ {
+		next := bytes.Index(t.data[t.scanned:len(t.data)-width+len(first)], first)
+		if next < 0 {
+			t.scanned = len(t.data) - width + 1
+			return nil
+		}
+		t.scanned += next
 		b := t.data[t.scanned:]
-		if b[0] != secEOF || b[1] != secDescription || b[6] != '{' || b[7] != '"' {
+		if b[6] != '{' || b[7] != '"' {
 			continue
 		}
 		if n := binary.BigEndian.Uint32(b[2:]); n < 2 || n > maxDescription {
@@ -94,7 +102,7 @@ func (p *Parser) readTail() (Event, error) {
 	}
 	e := &Tail{Data: p.tail.data[before:len(p.tail.data):len(p.tail.data)], Last: complete}
 	if complete {
-		e.Devices = int64(devices)
+		e.Devices, e.Whole = int64(devices), p.tail.data
 		p.state = func() (Event, error) { return nil, io.EOF }
 	}
 	return e, nil

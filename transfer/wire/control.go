@@ -29,10 +29,11 @@ const (
 
 // Limits of what a peer may announce.
 const (
-	MaxTail  = 64 << 20 // bytes of a tail, plain
-	MaxPages = 8192     // in one Miss or Fault
-	MaxRuns  = 8192     // in one Discard or Absent
-	MaxOffer = 4096     // contents in one Offer
+	MaxTail   = 512 << 20 // bytes of a tail, plain
+	ShortTail = 64 << 20  // MaxTail before WithLongTail
+	MaxPages  = 8192      // in one Miss or Fault
+	MaxRuns   = 8192      // in one Discard or Absent
+	MaxOffer  = 4096      // contents in one Offer
 )
 
 // AppendCommand appends the body of a control.

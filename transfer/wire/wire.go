@@ -26,12 +26,13 @@
 // # Versions
 //
 // The opener names the versions that it speaks, the other answers with the highest that
-// both do, or says Bye. These are versions 1 to 5; new in each is
+// both do, or says Bye. These are versions 1 to 6; new in each is
 //
 //	2  Offer
 //	3  Run has a last frame. Before, it comes when all frames before it are acknowledged
 //	4  all pages of a frame may be packed together. Before, 16 at most
 //	5  Absent. Before, Discard says the same
+//	6  tails of more than 64 MiB, plain
 //
 // The key is made for one migration; a Hello with another is refused.
 //
@@ -116,7 +117,7 @@ import (
 
 // Version is the highest that this package speaks, Oldest the lowest.
 const (
-	Version = 5
+	Version = 6
 	Oldest  = 1
 )
 
@@ -131,6 +132,9 @@ const WithWhole = 4
 
 // WithAbsent is the first version whose destinations take Absent for Discard.
 const WithAbsent = 5
+
+// WithLongTail is the first version whose destinations take tails of more than ShortTail.
+const WithLongTail = 6
 
 // KeepAlive is how long a lane is silent at most.
 const KeepAlive = 250 * time.Millisecond

@@ -147,7 +147,7 @@ func TestHelloAnswer(t *testing.T) {
 		t.Errorf("one that does not speak version 3: %d %v", v, err)
 	}
 	h.Lowest, h.Highest = Version+1, Version+2
-	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 6 to 7") {
+	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 7 to 8") {
 		t.Errorf("a version too new: %v", err)
 	}
 }
