@@ -267,7 +267,7 @@ func (m *outgoing) setState(next migration.Source) {
 		m.rec.Enter(next.Phase(), now)
 	}
 	if next.Course == migration.Undoing && before.Course == migration.Forward {
-		m.rec.Note(turnWords(next) + next.Problem.Text)
+		m.rec.Note(turnWords(next) + m.whyTurned(next))
 	}
 	if next.InDoubt && !before.InDoubt {
 		m.rec.Note(fmt.Sprintf("in doubt: the guest was let go, and whether it runs on %s is not known; memory and disk are kept, asking on; see `godwit recover %s`", m.plan.To, m.plan.ID))

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"godwit/agent/limits"
@@ -105,6 +106,14 @@ func (m *outgoing) turnsHybrid(why *migration.Problem) bool {
 	}
 	m.nextMode = "hybrid"
 	return true
+}
+
+// whyTurned is why a migration does not go on; one that begins again is not advised what it does.
+func (m *outgoing) whyTurned(s migration.Source) string {
+	if s.Again {
+		return strings.TrimSuffix(s.Problem.Text, "; "+m.cures())
+	}
+	return s.Problem.Text
 }
 
 // onHugePages says whether a guest's memory, or some of it, is on pages larger than ours. QEMU

@@ -151,8 +151,17 @@ func TestTurnsHybrid(t *testing.T) {
 			if c.want == "" {
 				return
 			}
-			m.newEpoch(migration.Source{Course: migration.Forward, Epoch: 3, Tries: 1})
+			turned, _, err := m.state.Step(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.setState(turned)
 			notes := m.rec.Snapshot().Notes
+			if note := notes[len(notes)-1]; !strings.HasPrefix(note, "turning back: ") || !strings.Contains(note, "cannot be met") || strings.Contains(note, "--mode hybrid") {
+				t.Errorf("it is advised what it does: %q", note)
+			}
+			m.newEpoch(migration.Source{Course: migration.Forward, Epoch: 3, Tries: 1})
+			notes = m.rec.Snapshot().Notes
 			if m.plan.Mode != c.want || m.rec.Snapshot().Mode != c.want || !strings.Contains(notes[len(notes)-1], "begins again with mode hybrid (try 2, epoch 3)") {
 				t.Errorf("mode %s, reported %s, %q", m.plan.Mode, m.rec.Snapshot().Mode, notes)
 			}
