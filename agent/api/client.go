@@ -93,9 +93,12 @@ func (c *Client) Do(ctx context.Context, method, path string, request, answer an
 	return json.Unmarshal(data, answer)
 }
 
-// tell asks for what an agent does at once.
-func (c *Client) tell(ctx context.Context, path string, request any) error {
-	ctx, cancel := context.WithTimeout(ctx, c.silence)
+// asking is how long an agent may take, in silences, which asks others: a guest, another host, each for as long as its limits say, or a fence.
+const asking = 4
+
+// tell asks for what an agent does within so many silences.
+func (c *Client) tell(ctx context.Context, silences time.Duration, path string, request any) error {
+	ctx, cancel := context.WithTimeout(ctx, silences*c.silence)
 	defer cancel()
 	return c.Do(ctx, http.MethodPost, path, request, nil)
 }
@@ -201,8 +204,13 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// StartGuest takes a guest under care; see Description.
+// StartGuest takes a guest under care; see Description. One that runs already has a bound, one that is to boot has none.
 func (c *Client) StartGuest(ctx context.Context, d config.Description) (care.Held, error) {
+	if d.QMP != "" {
+		asked, cancel := context.WithTimeout(ctx, asking*c.silence)
+		defer cancel()
+		ctx = asked
+	}
 	var held care.Held
 	err := c.Do(ctx, http.MethodPost, "/v1/guests", d, &held)
 	return held, err
@@ -215,7 +223,7 @@ func (c *Client) StopGuest(ctx context.Context, name string) error {
 
 // ForgetGuest ends the care of a guest that was adopted there; it runs on.
 func (c *Client) ForgetGuest(ctx context.Context, name string) error {
-	return c.tell(ctx, "/v1/guests/"+url.PathEscape(name)+"/forget", nil)
+	return c.tell(ctx, 1, "/v1/guests/"+url.PathEscape(name)+"/forget", nil)
 }
 
 // CallGuest asks the guest itself, over its channel.
@@ -241,7 +249,7 @@ func (c *Client) Migrate(ctx context.Context, req migration.Request) (string, er
 // Plan asks what a migration would be; see Agent.Plan.
 func (c *Client) Plan(ctx context.Context, req migration.Request) (record.Report, error) {
 	var rep record.Report
-	ctx, cancel := ask(ctx, 4*c.silence) // both hosts look for what they have, each for as long as its limits say
+	ctx, cancel := ask(ctx, asking*c.silence)
 	defer cancel()
 	err := c.Do(ctx, http.MethodPost, "/v1/plan", req, &rep)
 	return rep, err
@@ -249,12 +257,12 @@ func (c *Client) Plan(ctx context.Context, req migration.Request) (record.Report
 
 // Abort asks a migration to turn back.
 func (c *Client) Abort(ctx context.Context, id string) error {
-	return c.tell(ctx, "/v1/migrations/"+url.PathEscape(id)+"/abort", nil)
+	return c.tell(ctx, 1, "/v1/migrations/"+url.PathEscape(id)+"/abort", nil)
 }
 
 // SetBandwidth limits a migration under way, in bit/s over all paths; 0: no limit.
 func (c *Client) SetBandwidth(ctx context.Context, id string, bits int64) error {
-	return c.tell(ctx, "/v1/migrations/"+url.PathEscape(id)+"/bandwidth", Bandwidth{bits})
+	return c.tell(ctx, 1, "/v1/migrations/"+url.PathEscape(id)+"/bandwidth", Bandwidth{bits})
 }
 
 // Doubts are what a person may have to decide about, on a migration's id or guest; ""
@@ -267,18 +275,18 @@ func (c *Client) Doubts(ctx context.Context, about string) ([]Doubt, error) {
 
 // TakeBack gives a guest that was let go back to this host; see docs/ownership.md.
 func (c *Client) TakeBack(ctx context.Context, id string, word TakeBack) error {
-	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/take-back", word, nil)
+	return c.tell(ctx, asking, "/v1/migrations/"+url.PathEscape(id)+"/take-back", word)
 }
 
 // GiveUp lets a guest that may have run on this host go back to its source.
 func (c *Client) GiveUp(ctx context.Context, id string) error {
-	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/give-up", nil, nil)
+	return c.tell(ctx, asking, "/v1/migrations/"+url.PathEscape(id)+"/give-up", nil)
 }
 
 // Keep lets a guest that landed on this host be moved on though its source has not said that it
 // heard of the landing.
 func (c *Client) Keep(ctx context.Context, id string, word TakeBack) error {
-	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/keep", word, nil)
+	return c.tell(ctx, asking, "/v1/migrations/"+url.PathEscape(id)+"/keep", word)
 }
 
 // Report is what the agent knows of a migration.
@@ -349,13 +357,19 @@ func (c *Client) answer(ctx context.Context, name string, id uint64, why error) 
 	c.Do(ctx, http.MethodPost, "/v1/hooks/"+url.PathEscape(name)+"/answer", answer, nil) //nolint:errcheck // see above
 }
 
-// stream reads an answer of one JSON a line.
+// stream reads an answer of one JSON a line; it is to begin as soon as any other.
 func stream[T any](ctx context.Context, c *Client, method, path string, request any, each func(T) error) error {
-	resp, err := c.open(ctx, method, path, request)
+	asked, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(c.silence, func() { cancel(silent(c.silence)) })
+	resp, err := c.open(asked, method, path, request)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	if !late.Stop() {
+		return c.unanswered(asked, context.Cause(asked))
+	}
 	dec := json.NewDecoder(resp.Body)
 	for {
 		var one T

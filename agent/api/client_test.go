@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/need"
 	"godwit/migration"
 )
@@ -57,7 +58,7 @@ func TestSilentAgent(t *testing.T) {
 	}
 	over := make(chan struct{})
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "s") { // it hangs in the middle of its answer
+		if strings.HasSuffix(r.URL.Path, "s") && r.URL.Path != "/v1/events" { // it hangs in the middle of its answer
 			w.Write([]byte("[")) //nolint:errcheck // the client tells
 			w.(http.Flusher).Flush()
 		}
@@ -74,6 +75,7 @@ func TestSilentAgent(t *testing.T) {
 		"metrics":  func() error { return client.Metrics(t.Context(), io.Discard) },
 		"plan":     func() error { _, err := client.Plan(t.Context(), migration.Request{Guest: "web"}); return err },
 		"watching": func() error { _, err := client.Events(t.Context(), "m-00000001", 0); return err },
+		"events":   func() error { return client.Feed(t.Context(), func(FeedEvent) error { return nil }) },
 	} {
 		err := ask()
 		isProblem(t, socket, err, migration.Problem{Code: migration.CodePeer, Text: "has not answered for " + map[bool]string{true: "400ms", false: "100ms"}[name == "plan"] + "; see its log"})
@@ -84,7 +86,11 @@ func TestSilentAgent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, migrate := client.Migrate(ctx, migration.Request{Guest: "web"})
-	for name, err := range map[string]error{"migrate": migrate, "abort": client.Abort(t.Context(), "m-1"), "limit": client.SetBandwidth(t.Context(), "m-1", 0), "forget": client.ForgetGuest(t.Context(), "web")} {
+	_, adopt := client.StartGuest(t.Context(), config.Description{Name: "web", QMP: "/run/web.qmp"})
+	for name, err := range map[string]error{
+		"migrate": migrate, "abort": client.Abort(t.Context(), "m-1"), "limit": client.SetBandwidth(t.Context(), "m-1", 0), "forget": client.ForgetGuest(t.Context(), "web"),
+		"adopt": adopt, "take back": client.TakeBack(t.Context(), "m-1", TakeBack{}), "give up": client.GiveUp(t.Context(), "m-1"), "keep": client.Keep(t.Context(), "m-1", TakeBack{}),
+	} {
 		if err == nil || !strings.Contains(err.Error(), "may have done what it was asked to") || !Unanswered(err) || NotAsked(err) {
 			t.Errorf("%s: %v", name, err)
 		}
