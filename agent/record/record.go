@@ -258,7 +258,8 @@ func (r *Record) place() int64 {
 	return r.order
 }
 
-// Watch returns the events after number n as soon as there is one, or none when ctx ends.
+// Watch returns the events after number n as soon as there is one, or none when ctx ends. Where there is no number n it was of an
+// earlier agent, and Born tells at once that this one counts anew.
 func (r *Record) Watch(ctx context.Context, n int) EventsAnswer {
 	answer := EventsAnswer{Born: r.born}
 	for {
@@ -266,9 +267,9 @@ func (r *Record) Watch(ctx context.Context, n int) EventsAnswer {
 		if n < len(r.events) {
 			answer.Events = append(answer.Events, r.events[max(n, 0):]...)
 		}
-		over, wake := r.ended, r.wake
+		over, wake, earlier := r.ended, r.wake, n > len(r.events)
 		r.mu.Unlock()
-		if answer.Over = over; len(answer.Events) > 0 || over {
+		if answer.Over = over; len(answer.Events) > 0 || over || earlier {
 			return answer
 		}
 		select {
