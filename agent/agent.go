@@ -83,8 +83,6 @@ type Agent struct {
 	beside       map[string]*proxy.Beside // by source
 	actors       sync.WaitGroup
 	ctx          context.Context // of everything that outlives a request
-
-	toldTaken sync.Map // migrations by which a guest was taken back, as their other host knows
 }
 
 // New reads the host's identity. Nothing is touched until Run.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/agent/api"
@@ -226,7 +227,7 @@ func (m *outgoing) takenAgain() {
 
 // writeTaken keeps for whom the taking back has to be told, until it was.
 func (m *outgoing) writeTaken(state migration.Source) Taken {
-	taken := Taken{m.plan.ID, m.plan.To, Undo{Epoch: state.Epoch, Released: true}}
+	taken := Taken{Migration: m.plan.ID, Host: m.plan.To, Undo: Undo{Epoch: state.Epoch, Released: true}, told: new(atomic.Bool)}
 	if state.Problem != nil {
 		taken.Undo.Problem = *state.Problem
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"godwit/agent/limits"
@@ -20,12 +21,14 @@ type Taken struct {
 	Migration string `json:"migration"`
 	Host      string `json:"host"`
 	Undo      Undo   `json:"undo"`
+
+	told *atomic.Bool // the other host knows; nil: of a file that there is already
 }
 
 // write keeps it for later agents, unless the other host has been told by then.
 func (t Taken) write(a *Agent) error {
 	err := statefile.Write(t.path(a), t)
-	if _, told := a.toldTaken.Load(t.Migration); told {
+	if t.told != nil && t.told.Load() {
 		return statefile.Remove(t.path(a))
 	}
 	return err
@@ -51,7 +54,9 @@ func (a *Agent) tellTaken(t Taken) {
 		cancel()
 		if err == nil && answer.State == "declined" {
 			a.log.Info("the other host knows that the guest was taken back", "migration", t.Migration, "host", t.Host)
-			a.toldTaken.Store(t.Migration, true) // before it is forgotten: who could not write it down tries again
+			if t.told != nil {
+				t.told.Store(true) // before it is forgotten: who could not write it down tries again
+			}
 			if err := statefile.Remove(t.path(a)); err != nil {
 				a.log.Warn("forget that it was taken back", "migration", t.Migration, "error", err)
 			}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,7 +232,7 @@ func TestTakenBackIsForgottenOnceTold(t *testing.T) {
 	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
 	}))
-	taken := Taken{Migration: "m-00000001", Host: "paris", Undo: Undo{Epoch: 3, Released: true}}
+	taken := Taken{Migration: "m-00000001", Host: "paris", Undo: Undo{Epoch: 3, Released: true}, told: new(atomic.Bool)}
 	a.tellTaken(taken)
 	if err := taken.write(a); err != nil {
 		t.Fatal(err)
