@@ -106,7 +106,7 @@ type Neighbour struct {
 // Load reads a YAML file. Its errors are one line, of what the file says wrongly with line and column, of what it lacks
 // without.
 func Load(path string) (*Config, error) {
-	var c Config
+	c := Config{MemoryReserve: defaultReserve, Patience: defaultPatience, Lease: DefaultLease} // of these 0 is no default: it is what somebody wrote
 	root, err := readYAML(path, &c, map[string]quantity{"rate": aRate, "memory_reserve": aSize, "keep_memory": aSize})
 	if err != nil {
 		return nil, fmt.Errorf("read agent configuration: %w", err)
@@ -128,12 +128,6 @@ func Load(path string) (*Config, error) {
 func (c *Config) fill() {
 	if c.Port == 0 {
 		c.Port = peer.DefaultPort
-	}
-	if c.MemoryReserve == 0 {
-		c.MemoryReserve = defaultReserve
-	}
-	if c.Patience == 0 {
-		c.Patience = defaultPatience
 	}
 	if c.Network.First == 0 {
 		c.Network.First = 10
@@ -180,7 +174,7 @@ func (c *Config) checkBounds() error {
 		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
 	case c.Hooks.Dir != "" && !filepath.IsAbs(c.Hooks.Dir):
 		return fmt.Errorf("hooks.dir %s: it must be an absolute path", c.Hooks.Dir)
-	case c.Lease < 0 || c.Lease > MostLease || c.Lease > 0 && c.Lease < time.Second:
+	case c.Lease < time.Second || c.Lease > MostLease:
 		return fmt.Errorf("lease of %v; 1s to %v", c.Lease, MostLease)
 	case c.KeepMemory < 0:
 		return fmt.Errorf("keep_memory of %d bytes; it must not be negative", c.KeepMemory)

@@ -85,6 +85,8 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"a negative rate", with("rate: 350000000", "rate: -1"), ":12:6: uplinks[0] public: rate of -1 bit/s"},
 		{"a time in words", with("state:", "lease: 5 minutes\nstate:"), ":3:8: lease: not a time; give it a unit, such as 20s"},
 		{"a time out of bounds", with("state:", "lease: 999h\nstate:"), ":3:8: lease of 999h0m0s; 1s to 720h0m0s"},
+		{"no lease", with("state:", "lease: 0s\nstate:"), ":3:8: lease of 0s; 1s to 720h0m0s"},
+		{"no patience", with("state:", "patience: 0s\nstate:"), ":3:11: patience of 0s; at least 1s"},
 		{"a subnet without its size", with("v4: 10.1.1.0/24", "v4: 10.1.1.0"), ":9:7: v4: not a subnet; such as 10.1.1.0/24"},
 		{"an address in words", with("address: 100.64.1.11", "address: here"), "address: not an address; such as 192.0.2.10"},
 		{"packets too small", with("gateway4: 10.1.1.1", "mtu: 500"), ":10:8: network.mtu of 500 bytes; 576 to 65000"},
@@ -232,6 +234,16 @@ func TestConfigFind(t *testing.T) {
 }
 
 func TestKeepMemoryInConfig(t *testing.T) {
+	for text, want := range map[string]int64{"": defaultReserve, "memory_reserve: 0\n": 0, "memory_reserve:\n": defaultReserve} {
+		if c, _, err := load(t, wholeConfig+text); err != nil || c.MemoryReserve != want {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+	}
+	for _, text := range []string{"", "lease:\npatience:\n"} {
+		if c, _, err := load(t, wholeConfig+text); err != nil || c.LeaseTime() != DefaultLease || c.Patience != defaultPatience {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+	}
 	for text, want := range map[string]int64{"": 0, "keep_memory: 0\n": 0, "keep_memory: 2GiB\n": 2 << 30} {
 		c, _, err := load(t, wholeConfig+text)
 		if err != nil || c.KeepMemory != want {
