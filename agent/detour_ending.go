@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"time"
 
 	"godwit/agent/limits"
@@ -80,7 +79,7 @@ func (a *Agent) askEnding(ctx context.Context, e ending) error {
 
 // resumeEndings goes on telling what an earlier agent could not tell.
 func (a *Agent) resumeEndings() {
-	paths, err := filepath.Glob(a.config.StatePath("ended", "*.json"))
+	paths, err := statefile.Files(a.config.StatePath("ended"))
 	if err != nil {
 		a.log.Error("detours that have ended", "error", err)
 	}

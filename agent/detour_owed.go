@@ -131,7 +131,7 @@ func (o *owedWords) forget(host, guest string) {
 
 // resume goes on telling what an earlier agent could not tell.
 func (o *owedWords) resume() {
-	paths, err := filepath.Glob(filepath.Join(o.dir, "*.json"))
+	paths, err := statefile.Files(o.dir)
 	if err != nil {
 		o.log("words to subnet agents", "error", err)
 	}

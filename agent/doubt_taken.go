@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -70,7 +69,7 @@ func (a *Agent) tellTaken(t Taken) {
 
 // resumeTaken goes on telling what an earlier agent could not tell.
 func (a *Agent) resumeTaken() {
-	paths, err := filepath.Glob(a.config.StatePath("taken", "*.json"))
+	paths, err := statefile.Files(a.config.StatePath("taken"))
 	if err != nil {
 		a.log.Error("guests that were taken back", "error", err)
 	}

@@ -100,6 +100,21 @@ func Sweep(dir string) error {
 	return errors.Join(errs...)
 }
 
+// Files are the paths of those in dir that end in .json, by name; none where there is no dir. On error which there are is not known.
+func Files(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == ".json" {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, nil
+}
+
 // Remove removes path, where it is, for good: it does not come back with a host that loses its power. On error it may
 // be gone all the same.
 func Remove(path string) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,5 +109,23 @@ func TestDirectlyIn(t *testing.T) {
 		if got := DirectlyIn(path, "guests"); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
+	}
+}
+
+// TestFiles: which there are is told of any directory, or that it is not known: what is taken for none is told to nobody.
+func TestFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "[a-b]")
+	if got, err := Files(dir); err != nil || len(got) != 0 {
+		t.Errorf("without a directory: %v, %v", got, err)
+	}
+	one := filepath.Join(dir, "one.json")
+	if err := errors.Join(Write(one, 1), os.WriteFile(filepath.Join(dir, half+"x"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Files(dir); err != nil || !slices.Equal(got, []string{one}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := Files(one); err == nil {
+		t.Errorf("a file for a directory: %v", got)
 	}
 }

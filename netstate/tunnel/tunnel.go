@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -272,14 +271,17 @@ func vanish(ctx context.Context, pid int) error {
 // Found lists every tunnel of the directory, and devices of this namespace that
 // are marked as ours and have no process, as that wrote them down last. Those not Alive want Down.
 func Found(ctx context.Context, dir string) ([]Status, error) {
-	sockets, err := filepath.Glob(filepath.Join(dir, "*.sock"))
-	if err != nil {
-		return nil, err
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list tunnels: %w", err)
 	}
 	var all []Status
 	seen := map[string]bool{}
-	for _, s := range sockets {
-		name := strings.TrimSuffix(filepath.Base(s), ".sock")
+	for _, e := range entries {
+		name, is := strings.CutSuffix(e.Name(), ".sock")
+		if !is {
+			continue
+		}
 		t, err := Attach(ctx, dir, name)
 		if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
