@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -16,25 +18,49 @@ const (
 	htmlFile = "report.html"
 )
 
-// MakeOut makes an output directory, or takes one that is there. Where everybody may make one, as in /tmp, it has to be ours: whose it is
-// leads what we write where he likes.
+// MakeOut makes an output directory, or takes one that is there. Where everybody may make one, as in /tmp, it has to be ours, and so has what it
+// is in: whose that is leads what we write where he likes. On error nothing was made, but where a disk failed.
 func MakeOut(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	dir = filepath.Clean(dir) // with a slash it would be where it leads
-	above, err := os.Stat(filepath.Dir(dir))
-	if err != nil || above.Mode()&fs.ModeSticky == 0 {
-		return err
-	}
-	info, err := os.Lstat(dir)
+	whole, err := filepath.Abs(dir) // with a slash at its end it would be where it leads
 	if err != nil {
 		return err
 	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d, who may have it lead anywhere; name another by --out", dir, owner)
+	above, err := ledByNobody(whole)
+	if err != nil {
+		return err
 	}
-	return nil
+	if above, err = filepath.EvalSymlinks(above); err != nil {
+		return err
+	}
+	if _, err := ledByNobody(above); err != nil {
+		return err
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+// ledByNobody says where somebody else may lead us on the way to path. It returns the last directory of that way that is there.
+func ledByNobody(path string) (above string, err error) {
+	above = "/"
+	for _, name := range strings.Split(path, "/") {
+		next := filepath.Join(above, name)
+		in, err := os.Stat(above)
+		if err != nil {
+			return "", err
+		}
+		info, err := os.Lstat(next)
+		if errors.Is(err, fs.ErrNotExist) {
+			return above, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		owner := int(info.Sys().(*syscall.Stat_t).Uid)
+		if in.Mode()&fs.ModeSticky != 0 && owner != 0 && owner != os.Geteuid() && os.Getenv("SUDO_UID") != strconv.Itoa(owner) {
+			return "", fmt.Errorf("%s belongs to user %d, who may have it lead anywhere; name another by --out", next, owner)
+		}
+		above = next
+	}
+	return above, nil
 }
 
 // clearOut makes the output directory, finds out that it can be written to, and removes

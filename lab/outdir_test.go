@@ -58,6 +58,32 @@ func TestOutputIsOurOwn(t *testing.T) {
 	}
 }
 
+// TestOutputBelowAnothers: below somebody else's nothing is made either, in a directory in which everybody may make one, wherever links lead.
+func TestOutputBelowAnothers(t *testing.T) {
+	need.Root(t)
+	tmp, own := t.TempDir(), t.TempDir()
+	theirs, ours := filepath.Join(tmp, "theirs"), filepath.Join(tmp, "ours")
+	if err := errors.Join(os.Chmod(tmp, 0o777|fs.ModeSticky), os.Mkdir(theirs, 0o755), os.Chown(theirs, 65534, 65534), os.Mkdir(ours, 0o755),
+		os.Symlink(theirs, filepath.Join(own, "link")), os.WriteFile(filepath.Join(own, "file"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for dir, ok := range map[string]bool{
+		filepath.Join(ours, "x", "y"): true, filepath.Join(theirs, "x"): false, filepath.Join(theirs, "x", "y"): false, filepath.Join(own, "link", "x"): false,
+		filepath.Join(own, "file", "x"): false, filepath.Join(own, "file"): false,
+	} {
+		if err := MakeOut(dir); (err == nil) != ok {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	if left, err := os.ReadDir(theirs); err != nil || len(left) > 0 {
+		t.Errorf("made: %v, %v", left, err)
+	}
+	t.Setenv("SUDO_UID", "65534") // who may become root leads us nowhere
+	if err := MakeOut(filepath.Join(theirs, "x")); err != nil {
+		t.Error(err)
+	}
+}
+
 // A report is there whole or not at all.
 func TestReportsAreWhole(t *testing.T) {
 	dir := t.TempDir()
