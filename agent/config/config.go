@@ -18,6 +18,7 @@ import (
 	"godwit/agent/hook"
 	"godwit/agent/nameserver"
 	"godwit/agent/peer"
+	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/vm"
@@ -120,7 +121,7 @@ func Load(path string) (*Config, error) {
 		c.Hooks.Dir = filepath.Join(filepath.Dir(whole), "hooks.d")
 	}
 	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("read agent configuration: %s%s: %w", path, placeOf(root, err), err)
+		return nil, fmt.Errorf("read agent configuration: %s%s: %s", path, placeOf(root, err), oneline.Of(err.Error()))
 	}
 	return &c, nil
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"godwit/internal/oneline"
 	"godwit/internal/textfile"
 	"godwit/internal/units"
 )
@@ -47,6 +50,9 @@ func readYAML(path string, value any, quantities map[string]quantity) (root ast.
 	}
 	if len(data) > maxYAML {
 		return nil, fmt.Errorf("%s:1:1: file of more than %d bytes", path, maxYAML)
+	}
+	if line, column, bad := strange(data); bad {
+		return nil, fmt.Errorf("%s:%d:%d: not text in UTF-8", path, line, column)
 	}
 	defer func() { // the parser is other people's
 		if recover() != nil {
@@ -83,6 +89,18 @@ func readYAML(path string, value any, quantities map[string]quantity) (root ast.
 		err = &misplaced{q.token, q.inWords(root)}
 	}
 	return root, atPlace(path, err)
+}
+
+// strange is the place of the first byte that is no UTF-8: the parser takes another letter in its place, such as in a path.
+func strange(data []byte) (line, column int, bad bool) {
+	for text := range bytes.Lines(data) {
+		line++
+		if !utf8.Valid(text) {
+			valid, _, _ := strings.Cut(strings.ToValidUTF8(string(text), "\xff"), "\xff")
+			return line, 1 + utf8.RuneCountInString(valid), true
+		}
+	}
+	return 0, 0, false
 }
 
 // quoted looks for the word that an error quotes.
@@ -145,6 +163,8 @@ func shouldBe(t gotypes.Type) string {
 		return "neither true nor false"
 	case t.Kind() == gotypes.Slice:
 		return "not a list"
+	case t.Kind() == gotypes.String:
+		return "not a text"
 	}
 	return ""
 }
@@ -189,10 +209,10 @@ func atPlace(path string, err error) error {
 	if tk != nil && tk.Position != nil {
 		line, column = tk.Position.Line, tk.Position.Column
 	}
-	return fmt.Errorf("%s:%d:%d: %s", path, line, column, strings.Join(strings.Fields(what), " "))
+	return fmt.Errorf("%s:%d:%d: %s", path, line, column, oneline.Of(strings.Join(strings.Fields(what), " ")))
 }
 
-// unitWalk turns quantities with a unit into plain numbers.
+// unitWalk turns quantities with a unit into plain numbers. One that is not whole lacks its unit: the parser would cut it off.
 type unitWalk struct {
 	quantities map[string]quantity
 	err        error // the first
@@ -205,15 +225,20 @@ func (w *unitWalk) Visit(n ast.Node) ast.Visitor {
 		return w
 	}
 	q, ok := w.quantities[entry.Key.String()]
-	text, isText := entry.Value.(*ast.StringNode)
-	if !ok || !isText {
+	if !ok {
+		return w
+	}
+	text := entry.Value.GetToken()
+	switch entry.Value.(type) {
+	case *ast.StringNode, *ast.FloatNode:
+	default:
 		return w
 	}
 	v, err := q.parse(text.Value)
 	if err != nil {
-		w.err = &misplaced{text.GetToken(), fmt.Sprintf("%s %q: %v; allowed: a plain number, or %s", entry.Key, text.Value, err, q.allowed)}
+		w.err = &misplaced{text, fmt.Sprintf("%s %q: %v; allowed: a plain number, or %s", entry.Key, text.Value, err, q.allowed)}
 		return nil
 	}
-	entry.Value = ast.Integer(&token.Token{Type: token.IntegerType, Value: strconv.FormatInt(v, 10), Position: text.GetToken().Position})
+	entry.Value = ast.Integer(&token.Token{Type: token.IntegerType, Value: strconv.FormatInt(v, 10), Position: text.Position})
 	return w
 }
