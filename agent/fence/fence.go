@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 // Ask is what a fence is told, as JSON on its standard input.
@@ -62,8 +63,13 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line is the last line of it.
+// line is the last line of it, as it may be shown.
 func (t *tail) line() string {
 	lines := strings.Split(strings.TrimSpace(string(t.data)), "\n")
-	return lines[len(lines)-1]
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, lines[len(lines)-1])
 }

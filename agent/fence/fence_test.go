@@ -24,6 +24,7 @@ func TestProve(t *testing.T) {
 		"killed":            {"kill -9 $$", "not fenced: signal: killed"},
 		"hangs":             {"sleep 60 & wait", "not fenced: no result within"},
 		"says too much":     {"yes off | head -c 30000000; exit 3", "not fenced: exit status 3: off"},
+		"says it in colour": {`printf '\033[31moff?\033[0m\r\n'; exit 1`, "not fenced: exit status 1:  [31moff? [0m"},
 		"not an executable": {"", "not fenced"},
 	} {
 		path := filepath.Join(dir, "fence")
@@ -43,7 +44,7 @@ func TestProve(t *testing.T) {
 		begun := time.Now()
 		err := Prove(ctx, path, Ask{"m-00000001", "web", "rome", 3})
 		cancel()
-		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 5000) {
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\n\r\x1b") || len(err.Error()) > 5000) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 		if took := time.Since(begun); name == "hangs" && took > 20*time.Second {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+
+	"godwit/internal/oneline"
 )
 
 const (
@@ -67,13 +69,7 @@ func (o *output) last() string {
 
 // oneLine makes foreign words fit for an error: printable, and not long.
 func oneLine(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	s = strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s))
+	s = strings.TrimSpace(oneline.Of(s))
 	if len(s) > lineMost {
 		s = strings.ToValidUTF8(s[:lineMost], "") + "…"
 	}

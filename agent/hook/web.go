@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -45,7 +46,7 @@ func (s *Set) post(ctx context.Context, url string, c Call) error {
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return err
+		return errors.New(oneline.Of(err.Error())) // which may quote what was answered
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, answerMost))
@@ -54,9 +55,9 @@ func (s *Set) post(ctx context.Context, url string, c Call) error {
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
 	if line = oneLine(line); line == "" || err != nil {
-		return fmt.Errorf("answered %s", resp.Status)
+		return fmt.Errorf("answered %s", oneLine(resp.Status))
 	}
-	return fmt.Errorf("answered %s: %s", resp.Status, line)
+	return fmt.Errorf("answered %s: %s", oneLine(resp.Status), line)
 }
 
 // problemText is the line of a failure.

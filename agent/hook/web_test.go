@@ -1,11 +1,16 @@
 package hook
 
 import (
+	"bufio"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"godwit/migration"
 )
@@ -66,4 +71,42 @@ func TestHTTP(t *testing.T) {
 	}
 	b := newBench(t, Config{HTTP: []HTTP{{URL: "http://127.0.0.1:1/", Events: []migration.EventName{aCall.Event}}}})
 	b.ask(migration.CodeHook, "connection refused")
+}
+
+// TestUglyAnswers: whatever a server says, what is noted of it is short, and does nothing to a terminal.
+func TestUglyAnswers(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for name, c := range map[string]struct{ answer, want string }{
+		"a status in colour":    {"HTTP/1.1 500 \x1b[31mno\x1b[0m\r\nContent-Length: 0\r\n\r\n", "answered 500  [31mno [0m"},
+		"a long status":         {"HTTP/1.1 500 " + long + "\r\nContent-Length: 0\r\n\r\n", "answered 500 xxx"},
+		"a line in colour":      {"HTTP/1.1 403 No\r\nContent-Length: 10\r\n\r\n\u009b31mno\xe2\x80\xae", "answered 403 No: 31mno"},
+		"no status":             {"HTTP/1.1 \x1b[31m" + long + "\r\n\r\n", "malformed HTTP"},
+		"no HTTP":               {long + "\x1b\r\n\r\n", "malformed HTTP"},
+		"a redirection, so far": {"HTTP/1.1 302 \x1b\r\nLocation: /\r\nContent-Length: 0\r\n\r\n", "answered 302"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					io.WriteString(conn, c.answer) //nolint:errcheck // seen by what is said of it
+				}
+			}()
+			t.Cleanup(func() { listener.Close(); <-served })
+			b := newBench(t, Config{HTTP: []HTTP{{URL: "http://" + listener.Addr().String(), Events: []migration.EventName{aCall.Event}, Timeout: unhung}}})
+			_, err = b.set.Ask(t.Context(), aCall)
+			if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 2500 || strings.ContainsFunc(err.Error(), func(r rune) bool { return !unicode.IsPrint(r) }) {
+				t.Errorf("%.3000q; want %q", err, c.want)
+			}
+		})
+	}
 }
