@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -323,15 +325,46 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	for _, text := range []string{
+		"\x1b[31m: 1\n", "\"\\e[31m\": 1\n", "name: \"\\e[31m\"\nsites: *\x1b\n", "name: \"x\x1b", "name: &\x1b x\n", "!\x1b x", "? \x1b\n: \x9b",
+		"name: t\nsites:\n  - {name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p, rate: .nan, delay: -1s, loss: 1e400%}]}\nguests: [{name: g, site: a, run: [\"\\e dirty size=\\e\"]}]\n",
+		"%YAML \x1b\n---\n" + strings.Repeat("k", 9000) + ": [\n", "a: |\x1b\n", "\u2028: \u202e\n",
+	} {
+		f.Add([]byte(text))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Parse("f", data)
 		if (s == nil) == (err == nil) {
 			t.Fatalf("scenario %v and error %v", s, err)
 		}
-		if err != nil && strings.Count(err.Error(), "\n") > 10 {
-			t.Fatalf("%d lines", strings.Count(err.Error(), "\n"))
+		if err != nil {
+			fitToShow(t, data, err)
 		}
 	})
+}
+
+// fitToShow: what is said of a file is some short lines without anything that a terminal would act upon, each with a place that the file has.
+func fitToShow(t *testing.T, data []byte, err error) {
+	t.Helper()
+	said := strings.Split(err.Error(), "\n")
+	if len(said) > maxErrors+1 {
+		t.Errorf("%d lines", len(said))
+	}
+	for _, line := range said {
+		if len(line) > 4096 || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("%.5000q", line)
+		}
+	}
+	var all *Errors
+	if !errors.As(err, &all) {
+		t.Fatalf("%T", err)
+	}
+	lines := 1 + bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r"))
+	for _, e := range all.List {
+		if e.Line < 1 || e.Line > lines || e.Col < 1 || e.Col > len(data)+1 {
+			t.Errorf("no such place: %v", e)
+		}
+	}
 }
 
 // TestTimeout: a run has the time that its file states, or enough for what the file has begin.

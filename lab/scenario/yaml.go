@@ -13,6 +13,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"godwit/internal/oneline"
 )
 
 // Bounds on a file, so that what is not a scenario is refused before it costs.
@@ -39,7 +41,7 @@ func (r *reader) wrong(at place, what, allowed string) { r.unknown(at, what, all
 
 // unknown reports a word that is none of the known ones.
 func (r *reader) unknown(at place, what, allowed, word string, known []string) {
-	e := Error{File: r.file, Line: at.line, Col: at.col, What: what, Allowed: allowed}
+	e := Error{File: r.file, Line: at.line, Col: at.col, What: oneline.Of(what), Allowed: oneline.Of(allowed)}
 	r.found = append(r.found, finding{Error: e, word: word, known: known})
 }
 
