@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/api"
 	"godwit/agent/record"
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -121,13 +122,14 @@ func eventText(e record.Event, phase migration.Phase) string {
 		return string(e.Name)
 	case "progress":
 		var p record.CopyProgress
-		if json.Unmarshal(e.Data, &p) != nil || p.What == "" { // of a later release, perhaps
-			return string(e.Data)
+		line := string(e.Data)
+		if json.Unmarshal(e.Data, &p) == nil && p.What != "" { // else of a later release, perhaps
+			line = p.Line()
+			if phase != "" {
+				line = string(phase) + ": " + line
+			}
 		}
-		if phase == "" {
-			return p.Line()
-		}
-		return string(phase) + ": " + p.Line()
+		return oneline.Of(line) // another host may have counted it
 	}
 	return e.Text
 }

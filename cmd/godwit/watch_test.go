@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"unicode"
 
 	"godwit/agent/api"
 	"godwit/agent/record"
@@ -120,5 +121,18 @@ func TestStatusOfMigrate(t *testing.T) {
 	var help bytes.Buffer
 	if run([]string{"migrate", "--help"}, &help, io.Discard); !strings.Contains(help.String(), "without it 0 begun") {
 		t.Errorf("the help does not say it:\n%s", &help)
+	}
+}
+
+// TestUglyProgress: what another host counts does nothing to a terminal, and fits on it.
+func TestUglyProgress(t *testing.T) {
+	for _, data := range []string{
+		"{\"later\":\n\"\u009b31m\u202e\"}", `{"what": "\u001b[31m\n"}`, `{"what": "memory", "total": 9, "data_path": {"paths": [{"path": "\u001b[31m", "lanes": 1}]}}`,
+		`{"later": "` + strings.Repeat("x", 60<<10) + `"}`,
+	} {
+		said := eventText(record.Event{Kind: "progress", Data: json.RawMessage(data)}, migration.Copy)
+		if said == "" || len(said) > 2100 || strings.ContainsFunc(said, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("%.300q: %.3000q", data, said)
+		}
 	}
 }
