@@ -212,7 +212,7 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 	h.write("disks/web-1-disk0.raw", "of an earlier stay")
 	h.write("disks/gone-2-disk0.raw", "of a guest that left")
 	h.write("disks/lone-1-disk0.raw", "perhaps the only copy")
-	h.write("guests/web.json", care.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "disk0", Path: owned}}},
+	h.write("guests/web.json", care.Held{Description: config.Description{Name: "web", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}, Disks: []vm.Disk{{ID: "disk0", Path: owned}}},
 		Epoch: 3, Taps: []string{"gwt1a"}, Dir: filepath.Join(h.config.Run, "guests", "web-3")})
 	h.write("history/m-00000008.json", record.Report{ID: "m-00000008", Guest: "web", Epoch: 2, From: "here", To: "there", Left: []string{"web-1-disk0.raw"},
 		Outcome: migration.Completed, Requested: time.Now().Add(-time.Minute).UnixNano(), Ended: time.Now().UnixNano()})
@@ -301,17 +301,39 @@ func TestUnreadableJournal(t *testing.T) {
 // TestUnreadableFiles: what cannot be read of guests or detours is listed, and hides nothing else that cannot; what it owns is not known,
 // so nothing is called left over.
 func TestUnreadableFiles(t *testing.T) {
-	for file, name := range map[string]string{"guests/web.json": "guest web.json", "detours.json": "file detours.json"} {
-		t.Run(file, func(t *testing.T) {
+	other, err := json.Marshal(care.Held{Description: config.Description{Name: "db", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}}, Dir: "/run/godwit/guests/db-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ file, text, thing string }{
+		"a guest cut off":             {"guests/web.json", "{", "guest web.json"},
+		"nothing of a guest":          {"guests/web.json", "null", "guest web.json"},
+		"a guest by no name":          {"guests/web.json", "{}", "guest web.json"},
+		"another guest":               {"guests/web.json", string(other), "guest web.json"},
+		"detours cut off":             {"detours.json", "{", "file detours.json"},
+		"a detour that is none":       {"detours.json", `{"m-0000000e":null}`, "file detours.json"},
+		"a detour of another id":      {"detours.json", `{"m-0000000e":{"id":"m-0000000d","guest":"web"}}`, "file detours.json"},
+		"a detour of no guest's":      {"detours.json", `{"m-0000000e":{"id":"m-0000000e"}}`, "file detours.json"},
+		"a detour as something later": {"detours.json", `{"version":9,"detours":[]}`, "file detours.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.up("gwt-0000000e", 7005)
-			h.journal("m-0000000e", nil)
-			h.must(os.WriteFile(filepath.Join(h.config.State, "journal", "m-0000000e.journal"), []byte("not a record\nat all\n"), 0o600))
-			h.must(os.WriteFile(filepath.Join(h.config.State, file), []byte("{"), 0o600))
+			h.must(os.WriteFile(filepath.Join(h.config.State, c.file), []byte(c.text), 0o600))
 			h.clean()
-			h.want(file, names(h.find(), func(t Thing) bool { return t.Stays != "" }), "journal m-0000000e.journal", "tunnel gwt-0000000e", name)
+			h.want(c.file, names(h.find(), func(t Thing) bool { return t.Stays != "" }), "tunnel gwt-0000000e", c.thing)
 		})
 	}
+	t.Run("several", func(t *testing.T) {
+		h := newHost(t)
+		h.journal("m-0000000e", nil)
+		h.must(os.WriteFile(filepath.Join(h.config.State, "journal", "m-0000000e.journal"), []byte("not a record\nat all\n"), 0o600))
+		h.journal("m-0000000f", map[string]any{"side": "later", "plan": migration.Plan{ID: "m-0000000f", Guest: "web"}})
+		h.must(os.WriteFile(filepath.Join(h.config.State, "guests/web.json"), []byte("{"), 0o600))
+		h.must(os.WriteFile(filepath.Join(h.config.State, "detours.json"), []byte("{"), 0o600))
+		h.clean()
+		h.want("all", names(h.find(), func(t Thing) bool { return t.Stays != "" }), "journal m-0000000e.journal", "journal m-0000000f.journal", "guest web.json", "file detours.json")
+	})
 }
 
 // TestTunnelWithoutAProcess: one that the kernel carries on belongs to its detour until its lease has passed, by which its

@@ -76,7 +76,7 @@ func kernel(_ context.Context, _ *config.Config, o *owners) ([]Thing, error) {
 		owner := ""
 		for _, d := range o.detours {
 			if d.Guest == guest {
-				owner, t.Migration = d.owner(), d.ID
+				owner, t.Migration = ownerOf(d), d.ID
 			}
 		}
 		out = append(out, o.owned(t, owner))
@@ -135,7 +135,7 @@ func tunnels(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) 
 		owner := ""
 		if d, ok := o.tunnels[s.Name]; ok {
 			if t.Guest, t.Migration = d.Guest, d.ID; !s.Over(clock.Now()) { // else an agent that starts makes it again, if it is to stand
-				owner = d.owner()
+				owner = ownerOf(d)
 			}
 		} else if id, ok := o.ofMigration(suffix); ok {
 			t.Guest, t.Migration, owner = o.migrations[id].plan().Guest, id, "migration "+id

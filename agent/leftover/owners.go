@@ -2,26 +2,26 @@ package leftover
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/journal"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
 // owners are what a host's things may belong to, as its STATE says.
 type owners struct {
-	held       map[string]care.Held     // guests under care, by name
-	migrations map[string]underWay      // by id
-	detours    map[string]writtenDetour // by id
-	tunnels    map[string]writtenDetour // by device
+	held       map[string]care.Held // guests under care, by name
+	migrations map[string]underWay  // by id
+	detours    []detour.Detour
+	tunnels    map[string]detour.Detour // by device
 	taps       map[string]string        // owner, by name
 	dirs       map[string]string        // owner, by runtime directory
 	disks      map[string]string        // owner, by path
@@ -51,17 +51,15 @@ func (u underWay) plan() migration.Plan {
 	return u.Plan
 }
 
-// writtenDetour is what matters here of an entry of detours.json.
-type writtenDetour struct {
-	ID     string `json:"id"`
-	Guest  string `json:"guest"`
-	Leased bool   `json:"leased"`
-	Tunnel struct {
-		Name string
-	} `json:"tunnel"`
+// check says of which migration it is not.
+func (u underWay) check(id string) error {
+	if p := u.plan(); u.Side != "source" && u.Side != "destination" || p.ID != id || !config.IsGuestName(p.Guest) {
+		return fmt.Errorf("side %.20q, migration %.100q of guest %.100q", u.Side, p.ID, p.Guest)
+	}
+	return nil
 }
 
-func (d writtenDetour) owner() string {
+func ownerOf(d detour.Detour) string {
 	if d.Leased {
 		return "lease of detour " + d.ID
 	}
@@ -70,8 +68,8 @@ func (d writtenDetour) owner() string {
 
 func readOwners(c *config.Config) (*owners, error) {
 	o := &owners{
-		held: map[string]care.Held{}, migrations: map[string]underWay{}, detours: map[string]writtenDetour{},
-		tunnels: map[string]writtenDetour{}, taps: map[string]string{}, dirs: map[string]string{}, disks: map[string]string{},
+		held: map[string]care.Held{}, migrations: map[string]underWay{},
+		tunnels: map[string]detour.Detour{}, taps: map[string]string{}, dirs: map[string]string{}, disks: map[string]string{},
 	}
 	// Journals first: a guest that lands is under care before its journal ends.
 	if err := o.readJournals(filepath.Join(c.State, "journal")); err != nil {
@@ -81,10 +79,12 @@ func readOwners(c *config.Config) (*owners, error) {
 		return nil, err
 	}
 	detours := filepath.Join(c.State, "detours.json")
-	if err := readJSON(detours, &o.detours); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		o.detours = nil
-		o.seal(Thing{Kind: File, Name: detours}, err, "no agent starts here: mend the file, or move it away, with which what leads to guests is forgotten")
+	store, err := detour.Load(detours, c.Network)
+	if err != nil {
+		o.seal(Thing{Kind: File, Name: detours}, err, "no agent starts here until then; with a file that is moved away it is forgotten what leads to guests")
+		return o, nil
 	}
+	o.detours = store.List("")
 	for _, d := range o.detours {
 		o.tunnels[d.Tunnel.Name] = d
 	}
@@ -99,7 +99,11 @@ func (o *owners) readJournals(dir string) error {
 	for _, id := range ids {
 		var u underWay
 		t := Thing{Kind: Journal, Name: id + ".journal", Migration: id}
-		switch err := journal.Read(dir, id, &u); {
+		err := journal.Read(dir, id, &u)
+		if err == nil {
+			err = u.check(id)
+		}
+		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue // it ended just now
 		case errors.Is(err, journal.ErrNoState):
@@ -130,16 +134,21 @@ func (o *owners) readGuests(dir string) error {
 		return err
 	}
 	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".json") {
+		name, is := strings.CutSuffix(f.Name(), ".json")
+		if !is {
 			continue
 		}
 		p := filepath.Join(dir, f.Name())
 		var h care.Held
-		if err := readJSON(p, &h); errors.Is(err, fs.ErrNotExist) {
+		err := statefile.Read(p, &h)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
-		} else if err != nil {
-			o.seal(Thing{Kind: Guest, Name: p, Guest: strings.TrimSuffix(filepath.Base(p), ".json")}, err,
-				"the guest is left as it is: mend the file, or move it away, and start the agent again")
+		}
+		if err == nil && h.Description.Name != name {
+			err = fmt.Errorf("read %s: it is of guest %s; %w", p, h.Description.Name, statefile.ErrUnread)
+		}
+		if err != nil { // as the agent has it
+			o.seal(Thing{Kind: Guest, Name: p, Guest: name}, err, "the guest is left as it is until the agent is started again after that")
 			continue
 		}
 		o.held[h.Description.Name] = h
@@ -185,15 +194,4 @@ func (o *owners) moving(guest string) (id string, ok bool) {
 		}
 	}
 	return "", false
-}
-
-func readJSON(path string, value any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, value); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	return nil
 }

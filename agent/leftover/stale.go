@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -118,7 +119,7 @@ func (o *owners) reportsOf(c *config.Config, guest string) []ended {
 	}
 	for _, p := range paths {
 		var rep ended
-		if readJSON(p, &rep) == nil {
+		if statefile.Read(p, &rep) == nil {
 			o.history[rep.Guest] = append(o.history[rep.Guest], rep)
 		}
 	}
