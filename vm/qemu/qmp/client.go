@@ -17,6 +17,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"godwit/internal/oneline"
 )
 
 const (
@@ -97,6 +99,11 @@ type message struct {
 // New waits for QEMU's greeting, until ctx ends or 30 seconds where it has no deadline,
 // and negotiates. The connection is the client's from then on; on error it is closed.
 func New(ctx context.Context, conn net.Conn) (*Client, error) {
+	return newFrom(ctx, conn, rand.Uint64N(clients)*idsEach)
+}
+
+// newFrom is New, with ids above id.
+func newFrom(ctx context.Context, conn net.Conn, id uint64) (*Client, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -117,7 +124,7 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 		return nil, ctx.Err()
 	}
 	c := &Client{
-		conn: conn, vers: hello.QMP.Version.QEMU, lastID: rand.Uint64N(clients) * idsEach,
+		conn: conn, vers: hello.QMP.Version.QEMU, lastID: id,
 		waiting: map[uint64]chan reply{}, done: make(chan struct{}),
 	}
 	go c.read(lines)
@@ -157,7 +164,7 @@ func greeting(lines *bufio.Scanner) (message, error) {
 		}
 		var m message
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			return m, fmt.Errorf("read greeting: %w", err)
+			return m, fmt.Errorf("read greeting: %s", oneline.Of(err.Error())) // which may quote a number of a million digits
 		}
 		switch {
 		case m.QMP != nil:

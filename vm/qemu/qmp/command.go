@@ -60,7 +60,7 @@ func (c *Client) run(ctx context.Context, req request, command string, out any) 
 			return nil
 		}
 		if err := json.Unmarshal(r.value, out); err != nil {
-			return fmt.Errorf("qmp %s: decode reply: %w", command, err)
+			return fmt.Errorf("qmp %s: decode reply: %s", command, oneline.Of(err.Error()))
 		}
 		return nil
 	case <-ctx.Done():
