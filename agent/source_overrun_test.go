@@ -19,27 +19,29 @@ func TestOverrunIsTold(t *testing.T) {
 	switched := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepLoaded, At: 1500 * ms, MS: 0}, {Name: record.StepStart, At: 1501 * ms, MS: 50}}
 	waits := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepDisks, At: 1020 * ms, MS: 400}, {Name: record.StepLoaded, At: 1450 * ms, MS: 0}, {Name: record.StepStart, At: 1451 * ms, MS: 50}}
 	starts := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepLoaded, At: 1050 * ms, MS: 0}, {Name: record.StepStart, At: 1060 * ms, MS: 480}}
+	late := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepLoaded, At: 1270 * ms, MS: 0}, {Name: record.StepStart, At: 1271 * ms, MS: 270}}
 	for _, c := range []struct {
 		name, mode string
 		budget     time.Duration
-		ticks      bool
+		first      int64 // tick at the destination, ms; 0: none was heard
 		steps      []record.Step
 		want       string
 	}{
-		{"within", "precopy", time.Second, true, switched, ""},
-		{"stopcopy", "stopcopy", 300 * time.Millisecond, true, switched, ""},
-		{"memory", "precopy", 300 * time.Millisecond, true, switched, "stood still for 551ms, its downtime budget was 300ms: the last of its memory and its devices took 480ms"},
-		{"disks", "hybrid", 300 * time.Millisecond, true, waits, "in sync, took 400ms"},
-		{"start", "precopy", 300 * time.Millisecond, true, starts, "starting it took 480ms"},
-		{"no steps", "precopy", 300 * time.Millisecond, true, nil, "its downtime budget was 300ms"},
-		{"not counted", "precopy", 300 * time.Millisecond, false, switched, "stood still for 540ms"},
+		{"within", "precopy", time.Second, 1590, switched, ""},
+		{"stopcopy", "stopcopy", 300 * time.Millisecond, 1590, switched, ""},
+		{"memory", "precopy", 300 * time.Millisecond, 1590, switched, "stood still for 551ms, its downtime budget was 300ms: the last of its memory and its devices took 480ms"},
+		{"disks", "hybrid", 300 * time.Millisecond, 1590, waits, "in sync, took 400ms"},
+		{"start", "precopy", 300 * time.Millisecond, 1590, starts, "starting it took 480ms"},
+		{"it ran before QEMU answered", "postcopy", 200 * time.Millisecond, 1285, late, "the last of its memory and its devices took 250ms"},
+		{"no steps", "precopy", 300 * time.Millisecond, 1590, nil, "its downtime budget was 300ms"},
+		{"not counted", "precopy", 300 * time.Millisecond, 0, switched, "stood still for 540ms"},
 	} {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", Mode: c.mode, Downtime: c.budget}
 		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), state: migration.Source{Outcome: migration.Completed}}
 		m.rec.Edit(func(r *record.Report) {
 			r.Paused, r.Resumed, r.Critical = 1020*ms, 1560*ms, c.steps
-			if c.ticks {
-				r.LastTick, r.FirstTick = &record.Tick{N: 1, At: 1000 * ms}, &record.Tick{N: 2, At: 1590 * ms}
+			if c.first != 0 {
+				r.LastTick, r.FirstTick = &record.Tick{N: 1, At: 1000 * ms}, &record.Tick{N: 2, At: c.first * ms}
 			}
 		})
 		m.noteOverrun()

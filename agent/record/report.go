@@ -239,7 +239,7 @@ func (r *Report) Longest() (what string, took time.Duration) {
 		if known {
 			see("handing it over", time.Duration(start.At-loaded.At))
 		}
-		see("starting it", start.took())
+		see("starting it", min(start.took(), r.StoodStill()-r.between())) // a guest may run before QEMU answers
 	}
 	return what, took
 }
