@@ -272,3 +272,24 @@ func TestLateForAWhile(t *testing.T) {
 func (e *estimate) inflightBound() float64 {
 	return e.speed() * (max(e.shortest, e.rtt/4) + queuedShort).Seconds()
 }
+
+// TestRateIsOfTheFullLane: a burst that arrived in one piece before the lane was full, faster than its link, is not told as what it
+// carries once that is known.
+func TestRateIsOfTheFullLane(t *testing.T) {
+	const link, burst = 5e6, 1 << 20
+	begun := time.Unix(1, 0)
+	l := &lane{path: "a"}
+	l.rtt = 20 * time.Millisecond
+	s := &session{lanes: []*lane{l}, paths: map[string]*Path{}}
+	s.path("a")
+	l.dry = true
+	l.sent(&flight{}, burst, begun)
+	l.acked(burst, begun.Add(100*time.Millisecond))
+	if got := s.stats().Paths[0].Rate; got != burst*10 {
+		t.Fatalf("before it was full: %d bytes/s", got)
+	}
+	l.carry(begun.Add(time.Second), 3*time.Second, 2*time.Millisecond, 64<<10, link, false)
+	if got := s.stats().Paths[0].Rate; !near(float64(got), link) {
+		t.Errorf("%d bytes/s of a link of %.0f", got, link)
+	}
+}

@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -334,8 +335,8 @@ func (s *session) stats() Stats {
 				continue
 			}
 			p.Lanes++
-			p.Rate += int64(max(l.rate, l.proved))
-			if !s.standsBy(l) { // it is on a path of another's
+			p.Rate += int64(cmp.Or(l.rate, l.proved)) // what is proved may be of one burst
+			if !s.standsBy(l) {                       // it is on a path of another's
 				out.Goodput += int64(l.speed())
 				out.Silent = max(out.Silent, l.silent(now))
 			}
