@@ -168,22 +168,29 @@ func (w *watch) tidy() {
 	if err != nil {
 		return
 	}
-	for _, e := range endpoints {
-		if e.Port == 0 || !slices.Contains(w.used, e.ID) {
-			continue
-		}
-		if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return depends(c, e) }) {
-			_ = mptcp.DelEndpoint(e.ID, e.Addr)
-		}
+	endpoints = slices.DeleteFunc(endpoints, func(e mptcp.Endpoint) bool { return e.Port == 0 || !slices.Contains(w.used, e.ID) })
+	for _, e := range unneeded(endpoints, connections) {
+		_ = mptcp.DelEndpoint(e.ID, e.Addr)
 	}
 }
 
+// unneeded are those of endpoints, each with a port, that may all go: no connection depends on one when those before it have.
+func unneeded(endpoints []mptcp.Endpoint, connections []mptcp.Connection) (out []mptcp.Endpoint) {
+	var gone []netip.AddrPort
+	for _, e := range endpoints {
+		if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return depends(c, e, gone) }) {
+			out, gone = append(out, e), append(gone, netip.AddrPortFrom(e.Addr, e.Port))
+		}
+	}
+	return out
+}
+
 // depends says whether c has a working subflow on the address and port of e, and on
-// the same address none by another port.
-func depends(c mptcp.Connection, e mptcp.Endpoint) bool {
+// the same address none by another port that is not gone.
+func depends(c mptcp.Connection, e mptcp.Endpoint, gone []netip.AddrPort) bool {
 	by, beside := false, false
 	for _, s := range c.Subflows {
-		if s.State != mptcp.StateEstablished || s.Local.Addr() != e.Addr {
+		if s.State != mptcp.StateEstablished || s.Local.Addr() != e.Addr || slices.Contains(gone, s.Local) {
 			continue
 		}
 		by, beside = by || s.Local.Port() == e.Port, beside || s.Local.Port() != e.Port
