@@ -21,9 +21,9 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if !ok {
 		return &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf("host %s does not know host %s", a.config.Host, m.plan.From)}
 	}
-	local, _, ok := a.config.GuestPath(n)
-	if !ok {
-		return &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
+	local, err := a.guestEnd(n, p.TunnelTo)
+	if err != nil {
+		return err
 	}
 	if err := a.ownName(m.plan.ID); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end, err := a.answeringEnd(m.plan.ID, m.plan.Tunnel, local.Address, p.Tunnel, private, p.InnerUsed)
+	end, err := a.answeringEnd(m.plan.ID, m.plan.Tunnel, local, p.Tunnel, private, p.InnerUsed)
 	if err != nil {
 		return err
 	}

@@ -184,15 +184,15 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err := a.ownName(id); err != nil {
 		return none, err
 	}
-	local, _, ok := a.config.GuestPath(n)
-	if !ok {
-		return none, errors.New("no uplink carries guests' traffic")
+	local, err := a.guestEnd(n, netip.Addr{})
+	if err != nil {
+		return none, err
 	}
 	private, public, err := tunnel.NewKey()
 	if err != nil {
 		return none, err
 	}
-	end, err := a.tunnelEnd(id, w.kind, local.Address, private)
+	end, err := a.tunnelEnd(id, w.kind, local, private)
 	if err != nil {
 		return none, err
 	}
@@ -284,15 +284,15 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	local, _, ok := a.config.GuestPath(n)
-	if !ok {
-		return tunnel.Config{}, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
+	local, err := a.guestEnd(n, netip.Addr{})
+	if err != nil {
+		return tunnel.Config{}, err
 	}
 	private, _, err := tunnel.NewKey()
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	end, err := a.answeringEnd(ask.Migration, ask.Kind, local.Address, ask.Tunnel, private, nil)
+	end, err := a.answeringEnd(ask.Migration, ask.Kind, local, ask.Tunnel, private, nil)
 	if err != nil {
 		return tunnel.Config{}, err
 	}

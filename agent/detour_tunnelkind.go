@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"godwit/agent/config"
+	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -21,7 +24,7 @@ func (m *outgoing) checkTunnel(local, remote netip.Addr) error {
 	if why := unfitTunnel(m.plan, local, m.work.pathMTU, m.a.config.Network.MTU, used); why != "" {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: tunnel %s to %s: %s", m.plan.Guest, m.plan.Tunnel, m.plan.To, why)}
 	}
-	return m.a.hasTunnel(m.plan)
+	return m.a.hasTunnel(m.plan, local.Is6())
 }
 
 // unfitTunnel says why the plan's kind of tunnel does not do, "" if it does: path is the
@@ -45,20 +48,35 @@ func unfitTunnel(plan migration.Plan, local netip.Addr, path, mtu int, used bool
 	return fmt.Sprintf("full packets of %d bytes need %d in one piece, and the path carries %d; use wireguard, which is carried in fragments", mtu, need, path)
 }
 
-// probePort is where this host answers probes from another as a tunnel between them would be
-// answered; 0 where no uplink carries guests' traffic.
-func (a *Agent) probePort(other string) uint16 {
+// tunnelEnds are where this host's end of a tunnel to another may be, the preferred one first, each with the port
+// at which it answers probes as a tunnel would be answered.
+func (a *Agent) tunnelEnds(other string) []netip.AddrPort {
 	n, _ := a.config.Find(other)
-	local, _, ok := a.config.GuestPath(n)
-	if !ok || a.probes == nil {
-		return 0
+	var out []netip.AddrPort
+	for _, p := range a.config.GuestPaths(n) {
+		if end := netip.AddrPortFrom(p.Local, a.probes.LikeTunnels(p.Local)); !slices.Contains(out, end) {
+			out = append(out, end)
+		}
 	}
-	return a.probes.LikeTunnels(local.Address)
+	return out
+}
+
+// guestEnd is at which of its uplinks this host has its end of a tunnel to n: at the one that is asked for, where
+// guests' traffic gets there by that, else at the first.
+func (a *Agent) guestEnd(n config.Neighbour, asked netip.Addr) (netip.Addr, error) {
+	paths := a.config.GuestPaths(n)
+	if len(paths) == 0 {
+		return netip.Addr{}, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
+	}
+	if slices.ContainsFunc(paths, func(p peer.Path) bool { return p.Local == asked }) {
+		return asked, nil
+	}
+	return paths[0].Local, nil
 }
 
 // tryTunnel refuses a path on which a firewall lets the agents through, but no tunnel.
 func (m *outgoing) tryTunnel(ctx context.Context, local, remote netip.Addr) error {
-	port := m.work.accepted.Probe
+	port := m.work.accepted.likeTunnels(remote)
 	if port == 0 || m.plan.Tunnel == tunnel.GRE || m.plan.Tunnel == tunnel.IPIP {
 		return nil
 	}
@@ -70,9 +88,9 @@ func (m *outgoing) tryTunnel(ctx context.Context, local, remote netip.Addr) erro
 	return nil
 }
 
-// hasTunnel refuses a plan whose kind of tunnel this host's kernel lacks.
-func (a *Agent) hasTunnel(plan migration.Plan) error {
-	err := tunnel.Supported(plan.Tunnel, a.tunnelOver6(plan))
+// hasTunnel refuses a plan whose kind of tunnel this host's kernel lacks, over IPv6 or IPv4.
+func (a *Agent) hasTunnel(plan migration.Plan, over6 bool) error {
+	err := tunnel.Supported(plan.Tunnel, over6)
 	var lacks *tunnel.Unsupported
 	if errors.As(err, &lacks) {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: host %s: %v", plan.Guest, a.config.Host, lacks)}
@@ -83,13 +101,9 @@ func (a *Agent) hasTunnel(plan migration.Plan) error {
 	return nil
 }
 
-// tunnelOver6 says whether the tunnel between the plan's hosts goes over IPv6.
-func (a *Agent) tunnelOver6(plan migration.Plan) bool {
-	other := plan.To
-	if other == a.config.Host {
-		other = plan.From
-	}
+// tunnelOver6 says whether a tunnel to another host goes over IPv6, where its preferred path is taken.
+func (a *Agent) tunnelOver6(other string) bool {
 	n, _ := a.config.Find(other)
-	local, _, ok := a.config.GuestPath(n)
-	return ok && local.Address.Is6()
+	paths := a.config.GuestPaths(n)
+	return len(paths) > 0 && paths[0].Local.Is6()
 }

@@ -26,6 +26,8 @@ func (a Acceptance) check(plan migration.Plan, there config.Neighbour) error {
 		return wrong("no next address")
 	case len(a.Token) != probe.TokenLength:
 		return wrong("a token of %d bytes", len(a.Token))
+	case len(a.Ends) > migration.MostAddresses:
+		return wrong("%d ends for tunnels", len(a.Ends))
 	}
 	if err := migration.CheckAddresses(a.Next); err != nil || plan.KeepsAddress() {
 		if err != nil || !slices.EqualFunc(bare(a.Next), bare(plan.Held), func(x, y netip.Addr) bool { return x == y }) {

@@ -61,7 +61,10 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	}
 	has := a.beginHas(r.Context(), offer)
 	buffers := peer.KernelBuffers()
-	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true}
+	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: a.tunnelEnds(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true}
+	if len(answer.Ends) > 0 {
+		answer.Probe = answer.Ends[0].Port()
+	}
 	if offer.Plan.KeepsAddress() {
 		answer.Next, answer.Has = offer.Plan.Held, <-has
 		return answer, nil
@@ -130,7 +133,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err := here.lacks(offer); err != nil {
 		return err
 	}
-	if err := a.hasTunnel(offer.Plan); err != nil {
+	if err := a.hasTunnel(offer.Plan, a.tunnelOver6(offer.Plan.From)); err != nil {
 		return err
 	}
 	if err := netstate.Barred(a.config.Network.Bridge); err != nil {

@@ -40,10 +40,12 @@ type Offer struct {
 // Acceptance is the destination's answer in check.
 type Acceptance struct {
 	Next  []migration.Address `json:"next"`
-	Token []byte              `json:"token"`          // for probes of the path
-	Probe uint16              `json:"probe"`          // a UDP port as tunnels have them, which answers probes; 0: there is none
-	Now   int64               `json:"now"`            // unix ns of the destination's clock
-	Free  *int64              `json:"free,omitempty"` // bytes of memory that it has for guests, less what stays in reserve; nil: it does not say
+	Token []byte              `json:"token"` // for probes of the path
+	Probe uint16              `json:"probe"` // a UDP port as tunnels have them, which answers probes; 0: there is none
+	// Ends are where this host's end of a tunnel may be, the preferred one first, each with such a port; nil: an agent of before, at its first.
+	Ends []netip.AddrPort `json:"ends,omitempty"`
+	Now  int64            `json:"now"`            // unix ns of the destination's clock
+	Free *int64           `json:"free,omitempty"` // bytes of memory that it has for guests, less what stays in reserve; nil: it does not say
 
 	Buffers  *peer.Buffers `json:"buffers,omitempty"`   // of its connections; nil: it does not say
 	ReadOnly bool          `json:"read_only,omitempty"` // it takes disks in by lanes, read-only ones too
@@ -81,6 +83,7 @@ type Preparation struct {
 	Plan          migration.Plan     `json:"plan"`
 	TunnelKey     string             `json:"tunnel_key"`               // public
 	Tunnel        netip.AddrPort     `json:"tunnel"`                   // outer address at the source
+	TunnelTo      netip.Addr         `json:"tunnel_to,omitzero"`       // at which of Acceptance.Ends its other end is to be; invalid: at the first
 	MemoryTunnels []pathTunnel       `json:"memory_tunnels,omitempty"` // for transfers that are direct
 	LaneKey       []byte             `json:"lane_key,omitempty"`       // of the lanes of our own data path, and of disks
 	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it

@@ -14,7 +14,6 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
-	"godwit/agent/probe"
 	"godwit/agent/record"
 	"godwit/internal/oneline"
 	"godwit/migration"
@@ -224,28 +223,22 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 
 // tryPaths tries the tunnel's path, and what else the plan rests on: each takes round trips, so they are tried beside one another.
 func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
-	local, remote, err := m.a.config.Ways(m.plan, n)
+	guests, err := m.a.config.Ways(m.plan, n)
 	if err != nil {
 		return err
 	}
 	trying, end := context.WithCancel(ctx)
 	defer end()
-	tunnels := make(chan error, 1)
-	go func() { tunnels <- m.tryTunnel(trying, local.Address, remote.Address) }()
 	paths := m.paths(n)
 	trips := m.beginRoundTrips(trying, paths)
-	there := netip.AddrPortFrom(remote.Address, m.a.config.Port)
-	m.work.rtt, err = probe.RoundTrip(ctx, local.Address, there, m.work.accepted.Token, m.a.config.Network.MTU+mostOverhead)
-	if err != nil {
+	if err := m.chooseGuestPath(ctx, guests); err != nil {
 		return err
 	}
-	m.fit(ctx, local.Address, there)
+	local, remote := m.work.guestPath.Local, m.work.guestPath.Remote
+	m.fit(ctx, local, netip.AddrPortFrom(remote, m.a.config.Port))
 	m.measureMemoryPaths(ctx, n)
 	m.noteBuffers(connections(m.plan, paths, trips(m.work.rtt)))
-	if err := <-tunnels; err != nil {
-		return err
-	}
-	return m.checkTunnel(local.Address, remote.Address)
+	return m.checkTunnel(local, remote)
 }
 
 func abs(d time.Duration) time.Duration {

@@ -47,7 +47,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		InnerUsed: used, MemoryTunnels: offers, LaneKey: m.work.laneKey,
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, Touched: m.work.offer.Touched,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
-		TunnelKey: public, Tunnel: end.Local, Window: m.work.window,
+		TunnelKey: public, Tunnel: end.Local, TunnelTo: m.work.guestPath.Remote, Window: m.work.window,
 		Routers: m.routersOf(), ToDrop: m.guest.held().ToDrop, Boot: m.work.boot,
 	}
 	if channels := channelsOver(m.plan, len(m.paths(n))); channels > multifdLeast { // a destination of an earlier release has those
@@ -81,12 +81,7 @@ func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
 	if err := m.a.ownName(m.plan.ID); err != nil {
 		return tunnel.Config{}, err
 	}
-	n, _ := m.a.config.Find(m.plan.To)
-	local, _, ok := m.a.config.GuestPath(n)
-	if !ok {
-		return tunnel.Config{}, fmt.Errorf("no uplink carries guests' traffic")
-	}
-	return m.a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
+	return m.a.tunnelEnd(m.plan.ID, m.plan.Tunnel, m.work.guestPath.Local, private)
 }
 
 // prepareHere makes this end of the tunnel and tries it with a full packet, and begins to

@@ -34,6 +34,7 @@ type sourceWork struct {
 	capabilities []string      // of the program behind the guest's channel
 	noIPv6       bool          // see lacksIPv6
 	boot         string        // see care.Held.ComesIn
+	guestPath    peer.Path     // over which the tunnel is led
 	rtt          time.Duration // to the destination
 	pathMTU      int           // of the tunnel's path, bytes; 0: not known
 	skew         time.Duration // destination's clock minus ours

@@ -300,6 +300,13 @@ func (c *Config) Find(name string) (Neighbour, bool) {
 // Paths pairs every uplink here with every uplink there, the best first: those
 // that carry migrations before others, then by rate.
 func (c *Config) Paths(n Neighbour) []peer.Path {
+	out := c.pairs(n)
+	sortPaths(out)
+	return out
+}
+
+// pairs are those of the uplinks here and there between which packets can go, in the configuration's order.
+func (c *Config) pairs(n Neighbour) []peer.Path {
 	var out []peer.Path
 	name := namesOfPaths(c.Uplinks, n.Uplinks)
 	for _, here := range c.Uplinks {
@@ -320,7 +327,6 @@ func (c *Config) Paths(n Neighbour) []peer.Path {
 			})
 		}
 	}
-	sortPaths(out)
 	return out
 }
 

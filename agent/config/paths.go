@@ -103,29 +103,24 @@ func shareUplinks(paths []peer.Path, end func(peer.Path) (netip.Addr, int64)) {
 	}
 }
 
-// Ways is the pair of uplinks that guests' traffic takes to n, after a look that there is
-// one for the migration's own bytes too. Its error is a *migration.Problem of code path.
-func (c *Config) Ways(p migration.Plan, n Neighbour) (local, remote Uplink, err error) {
+// Ways are GuestPaths to n, after a look that there is one for the migration's own bytes too. Its error is a
+// *migration.Problem of code path.
+func (c *Config) Ways(p migration.Plan, n Neighbour) ([]peer.Path, error) {
 	none := func(what string) error {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries %s", p.Guest, p.From, p.To, what)}
 	}
-	local, remote, ok := c.GuestPath(n)
-	if !ok {
-		return local, remote, none("guests' traffic")
+	guests := c.GuestPaths(n)
+	if len(guests) == 0 {
+		return nil, none("guests' traffic")
 	}
 	if len(MemoryPaths(c.Paths(n))) == 0 {
-		return local, remote, none("migrations")
+		return nil, none("migrations")
 	}
-	return local, remote, nil
+	return guests, nil
 }
 
-// GuestPath is the pair of uplinks that guests' traffic, and so the tunnel, takes:
-// the first on each side that carries guests, as the sites' routers do. False: one of them has none.
-func (c *Config) GuestPath(n Neighbour) (local, remote Uplink, ok bool) {
-	i := slices.IndexFunc(c.Uplinks, Uplink.guests)
-	j := slices.IndexFunc(n.Uplinks, Uplink.guests)
-	if i < 0 || j < 0 {
-		return Uplink{}, Uplink{}, false
-	}
-	return c.Uplinks[i], n.Uplinks[j], true
+// GuestPaths are the pairs of uplinks that guests' traffic, and so a tunnel, may take. The first is to be
+// taken where it can: of the first on each side that carries guests, as the sites' routers do.
+func (c *Config) GuestPaths(n Neighbour) []peer.Path {
+	return slices.DeleteFunc(c.pairs(n), func(p peer.Path) bool { return !p.Guest })
 }

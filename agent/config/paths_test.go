@@ -115,32 +115,29 @@ func TestWays(t *testing.T) {
 	} {
 		here, _ := host(1, c.here...)
 		_, there := host(2, c.there...)
-		_, _, err := here.Ways(migration.Plan{}, there)
+		_, err := here.Ways(migration.Plan{}, there)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), "carries "+c.want) {
 			t.Errorf("%v to %v: %v, want %q", c.here, c.there, err, c.want)
 		}
 	}
 }
 
-func TestGuestPath(t *testing.T) {
-	for _, c := range []struct {
-		here, there []string
-		want        string
-	}{
-		{[]string{"both", "guest"}, []string{"both"}, "a-a"},
-		{[]string{"migration", "guest", "both"}, []string{"migration", "both"}, "b-b"},
-		{[]string{"migration"}, []string{"both"}, ""},
-		{[]string{"both"}, []string{"migration"}, ""},
-		{[]string{"both"}, nil, ""},
+// The first on each side that carries guests go first, whatever the rates of the others.
+func TestGuestPaths(t *testing.T) {
+	for _, c := range []struct{ here, there, want []string }{
+		{[]string{"both", "guest"}, []string{"both"}, []string{"a-a", "b-a"}},
+		{[]string{"migration", "guest", "both"}, []string{"migration", "both"}, []string{"b-b", "c-b"}},
+		{[]string{"both", "both"}, []string{"guest", "migration", "both"}, []string{"a-a", "a-c", "b-a", "b-c"}},
+		{[]string{"migration"}, []string{"both"}, []string{}},
+		{[]string{"both"}, []string{"migration"}, []string{}},
+		{[]string{"both"}, nil, []string{}},
 	} {
 		here, _ := host(1, c.here...)
-		_, n := host(2, c.there...)
-		local, remote, ok := here.GuestPath(n)
-		got := ""
-		if ok {
-			got = local.Name + "-" + remote.Name
+		for i := range here.Uplinks {
+			here.Uplinks[i].Rate = int64(i + 1)
 		}
-		if got != c.want {
+		_, n := host(2, c.there...)
+		if got := names(here.GuestPaths(n)); !slices.Equal(got, c.want) {
 			t.Errorf("%v and %v: %q, want %q", c.here, c.there, got, c.want)
 		}
 	}

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/agent/probe"
+	"godwit/migration"
+)
+
+// This file chooses the pair of uplinks over which the tunnel is led: that of the first on each side that carry guests, and
+// where it does not answer, as an uplink is down, another.
+
+// likeTunnels is a port of one of the destination's ends for tunnels that answers probes as those do; 0: there is none.
+func (a Acceptance) likeTunnels(end netip.Addr) uint16 {
+	for _, e := range a.Ends {
+		if e.Addr() == end {
+			return e.Port()
+		}
+	}
+	return a.Probe
+}
+
+// mayEnd are those of the pairs of uplinks that carry guests at whose other side the destination may have its end of a tunnel, that of its
+// preferred one first. One of an earlier release does not say: it has it at its first.
+func (a Acceptance) mayEnd(pairs []peer.Path) []peer.Path {
+	var out []peer.Path
+	for _, end := range a.Ends {
+		for _, p := range pairs {
+			if p.Remote == end.Addr() {
+				out = append(out, p)
+			}
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	return slices.DeleteFunc(slices.Clone(pairs), func(p peer.Path) bool { return p.Remote != pairs[0].Remote })
+}
+
+// chooseGuestPath settles over which of the pairs of uplinks that carry guests the tunnel is led, and what a round trip takes
+// there. That none answers is a *migration.Problem of code path.
+func (m *outgoing) chooseGuestPath(ctx context.Context, pairs []peer.Path) error {
+	pairs = m.work.accepted.mayEnd(pairs)
+	chosen, rtt, first := firstThatAnswers(ctx, pairs, m.tryGuestPath)
+	if chosen < 0 && len(pairs) > 1 && ctx.Err() == nil {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+			"migrate guest %s: no pair of uplinks that carry guests' traffic answers, of %s: %v", m.plan.Guest, strings.Join(pathNames(pairs), ", "), first)}
+	}
+	if chosen < 0 {
+		return first
+	}
+	m.work.guestPath, m.work.rtt = pairs[chosen], rtt
+	if chosen > 0 {
+		m.rec.Note(fmt.Sprintf("the guest's tunnel is led over %s, as %s does not do: %v", pairs[chosen].Name, pairs[0].Name, first))
+	}
+	return nil
+}
+
+func pathNames(paths []peer.Path) (out []string) {
+	for _, p := range paths {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+// firstThatAnswers is the index of the first of paths that try finds to answer, and the round trip there; -1: none. The
+// others are tried where the first does not answer, beside one another; the error says why that does not.
+func firstThatAnswers(ctx context.Context, paths []peer.Path, try func(context.Context, peer.Path) (time.Duration, error)) (int, time.Duration, error) {
+	rtt, err := try(ctx, paths[0])
+	if err == nil {
+		return 0, rtt, nil
+	}
+	if ctx.Err() != nil {
+		return -1, 0, err
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	trips := make([]chan time.Duration, len(paths)) // closed where there is no answer
+	for k := 1; k < len(paths); k++ {
+		trips[k] = make(chan time.Duration, 1)
+		all.Go(func() {
+			defer close(trips[k])
+			if rtt, err := try(ctx, paths[k]); err == nil {
+				trips[k] <- rtt
+			}
+		})
+	}
+	for k := 1; k < len(paths); k++ {
+		if rtt, ok := <-trips[k]; ok {
+			return k, rtt, err
+		}
+	}
+	return -1, 0, err
+}
+
+// tryGuestPath is the round trip of packets as large as the tunnel's are; what answers those may yet let no tunnel through.
+func (m *outgoing) tryGuestPath(ctx context.Context, p peer.Path) (time.Duration, error) {
+	trying, end := context.WithCancel(ctx)
+	defer end()
+	tunnels := make(chan error, 1)
+	go func() { tunnels <- m.tryTunnel(trying, p.Local, p.Remote) }()
+	rtt, err := probe.RoundTrip(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, m.a.config.Network.MTU+mostOverhead)
+	if err == nil {
+		err = <-tunnels
+	}
+	return rtt, err
+}

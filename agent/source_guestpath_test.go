@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/peer"
+	"godwit/agent/probe"
+	"godwit/agent/record"
+	"godwit/migration"
+	"godwit/netstate/tunnel"
+)
+
+// TestFirstThatAnswers: the first path is taken where it answers, and nothing else is tried then; else the first that does.
+func TestFirstThatAnswers(t *testing.T) {
+	paths := []peer.Path{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	for _, c := range []struct {
+		answer, tried string
+		want          int
+	}{{"abc", "a", 0}, {"a", "a", 0}, {"bc", "abc", 1}, {"c", "abc", 2}, {"", "abc", -1}} {
+		var mu sync.Mutex
+		var tried []string
+		got, rtt, err := firstThatAnswers(t.Context(), paths, func(ctx context.Context, p peer.Path) (time.Duration, error) {
+			mu.Lock()
+			tried = append(tried, p.Name)
+			mu.Unlock()
+			if !strings.Contains(c.answer, p.Name) {
+				return 0, errors.New(p.Name + " is down")
+			}
+			if p.Name == "b" {
+				<-time.After(time.Millisecond) // whichever of them answers before
+			}
+			return time.Duration(p.Name[0]), nil
+		})
+		slices.Sort(tried)
+		if all := strings.Join(tried, ""); got != c.want || got >= 0 && rtt != time.Duration(paths[got].Name[0]) || !strings.HasPrefix(c.tried, all) || all != c.tried && c.want < 1 {
+			t.Errorf("%q answer: %d within %v, of %s; want %d, of %s", c.answer, got, rtt, all, c.want, c.tried)
+		}
+		if (err == nil) != (c.want == 0) || err != nil && err.Error() != "a is down" {
+			t.Errorf("%q answer: why not the first: %v", c.answer, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	if got, _, err := firstThatAnswers(ctx, paths, func(ctx context.Context, _ peer.Path) (time.Duration, error) {
+		n++
+		cancel()
+		return 0, context.Cause(ctx)
+	}); got != -1 || n != 1 || !errors.Is(err, context.Canceled) {
+		t.Errorf("cut off: %d, tried %d, %v", got, n, err)
+	}
+}
+
+// TestMayEnd: a tunnel ends where the destination says that it may; one of an earlier release says nothing, and has it at its first.
+func TestMayEnd(t *testing.T) {
+	pairs := []peer.Path{}
+	for _, local := range []string{"192.0.2.1", "192.0.2.2"} {
+		for _, remote := range []string{"198.51.100.1", "198.51.100.2"} {
+			pairs = append(pairs, peer.Path{Name: local[8:] + "-" + remote[11:], Local: netip.MustParseAddr(local), Remote: netip.MustParseAddr(remote)})
+		}
+	}
+	for _, c := range []struct{ ends, want []string }{
+		{nil, []string{"1-1", "2-1"}},
+		{[]string{"198.51.100.1:7", "198.51.100.2:8"}, []string{"1-1", "2-1", "1-2", "2-2"}},
+		{[]string{"198.51.100.2:8", "198.51.100.1:7"}, []string{"1-2", "2-2", "1-1", "2-1"}},
+		{[]string{"198.51.100.2:8"}, []string{"1-2", "2-2"}},
+		{[]string{"203.0.113.9:8"}, []string{"1-1", "2-1"}}, // prepare says whose configuration is to be mended
+	} {
+		a := Acceptance{Probe: 9}
+		for _, end := range c.ends {
+			a.Ends = append(a.Ends, netip.MustParseAddrPort(end))
+		}
+		if got := pathNames(a.mayEnd(pairs)); !slices.Equal(got, c.want) {
+			t.Errorf("ends %v: %v, want %v", c.ends, got, c.want)
+		}
+		for _, end := range a.Ends {
+			if got := a.likeTunnels(end.Addr()); got != end.Port() {
+				t.Errorf("ends %v: port %d at %s", c.ends, got, end)
+			}
+		}
+		if got := a.likeTunnels(netip.MustParseAddr("198.51.100.3")); got != 9 {
+			t.Errorf("ends %v: port %d at another", c.ends, got)
+		}
+	}
+}
+
+// twoUplinks are uplinks that carry guests, and one between them that does not.
+func twoUplinks(first, second string) []config.Uplink {
+	return []config.Uplink{
+		{Name: "public", Address: netip.MustParseAddr(first), Carries: "both"},
+		{Name: "storage", Address: netip.MustParseAddr("127.0.0.9"), Carries: "migration"},
+		{Name: "second", Address: netip.MustParseAddr(second), Carries: "guest"},
+	}
+}
+
+// TestChooseGuestPath: where the first uplink that carries guests is down, here or there, their tunnel is led by another, and that is said; the
+// destination's end is asked for accordingly.
+func TestChooseGuestPath(t *testing.T) {
+	const down, up1, up2, there1, there2 = "203.0.113.1", "127.0.0.1", "127.0.0.2", "127.0.1.1", "127.0.1.2"
+	port, err := freeUDPPort(netip.MustParseAddr(there1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := probe.Reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(there1), port), netip.AddrPortFrom(netip.MustParseAddr(there2), port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rome := &Agent{config: &config.Config{}, probes: r}
+	for _, c := range []struct {
+		name          string
+		first, second string
+		there         string // the first, if it is down
+		older         bool   // the destination
+		want          string
+		words         []string
+	}{
+		{name: "all answer", first: up1, second: up2, want: "public-public"},
+		{name: "the first is down", first: down, second: up2, want: "second-public"},
+		{name: "the first is down, and the destination is of before", first: down, second: up2, older: true, want: "second-public"},
+		{name: "the first is down there", first: up1, second: up2, there: down, want: "public-second"},
+		{name: "the first is down there, and the destination is of before", first: up1, second: up2, there: down, older: true, words: []string{"public-public, second-public: ", down}},
+		{name: "the first are down here and there", first: "203.0.113.2", second: up2, there: down, want: "second-second"},
+		{name: "both are down", first: down, second: "203.0.113.2", words: []string{"guest web: no pair of uplinks that carry guests' traffic answers", "public-public, second-public, public-second, second-second", down}},
+	} {
+		a := bareAgent(t, &config.Config{Port: port, Uplinks: twoUplinks(c.first, c.second), Network: config.Network{MTU: 1400}})
+		a.detours = detour.New("", config.Network{}, nil)
+		rome.config.Uplinks = twoUplinks(cmp.Or(c.there, there1), there2)
+		rome.config.Peers = []config.Neighbour{{Host: "paris", Uplinks: a.config.Uplinks}}
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Tunnel: "auto"}
+		accepted := Acceptance{Token: r.Token(), Ends: rome.tunnelEnds("paris")}
+		if len(accepted.Ends) != 2 {
+			t.Fatalf("ends %v", accepted.Ends)
+		}
+		if c.older {
+			accepted.Ends, accepted.Probe = nil, accepted.Ends[0].Port()
+		}
+		m := &outgoing{a: a, plan: plan, work: &sourceWork{accepted: accepted}, rec: record.New("paris", plan, time.Now())}
+		err := m.chooseGuestPath(t.Context(), a.config.GuestPaths(config.Neighbour{Uplinks: rome.config.Uplinks}))
+		refused(t, c.name, err, migration.CodePath, c.words...)
+		if err != nil {
+			continue
+		}
+		notes := m.rec.Snapshot().Notes
+		if got := m.work.guestPath; got.Name != c.want || m.work.rtt <= 0 || (len(notes) > 0) != (c.want != "public-public") {
+			t.Errorf("%s: %s, %v, notes %q", c.name, got.Name, m.work.rtt, notes)
+		}
+		if len(notes) > 0 && !(strings.Contains(notes[0], "led over "+c.want+", as public-public does not do: ") && strings.Contains(notes[0], "203.0.113.")) {
+			t.Errorf("%s: %q", c.name, notes)
+		}
+		if end, err := m.tunnelConfig(tunnel.Key{}); err != nil || end.Local.Addr() != m.work.guestPath.Local {
+			t.Errorf("%s: %v, %v", c.name, end.Local, err)
+		}
+	}
+}
+
+// TestAgreedEnd: a destination has its end of the tunnel at the uplink that the source asks for, where guests' traffic goes by that, and
+// else, as where a source of an earlier release does not say, at its first.
+func TestAgreedEnd(t *testing.T) {
+	for _, c := range []struct{ asked, want string }{
+		{"", "127.0.0.1"}, {"127.0.0.1", "127.0.0.1"}, {"127.0.0.2", "127.0.0.2"}, {"127.0.0.9", "127.0.0.1"}, {"192.0.2.7", "127.0.0.1"},
+	} {
+		hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+			a.config.Uplinks, a.config.Network.MTU = twoUplinks("127.0.0.1", "127.0.0.2"), 1400
+			a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris", Uplinks: []config.Uplink{{Name: "public", Address: netip.MustParseAddr("127.0.1.1"), Carries: "both"}}}}
+			_, public, err := tunnel.NewKey()
+			if err != nil {
+				return err
+			}
+			p := Preparation{Tunnel: netip.MustParseAddrPort("127.0.1.1:700"), TunnelKey: public}
+			if c.asked != "" {
+				p.TunnelTo = netip.MustParseAddr(c.asked)
+			}
+			m := &incoming{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Tunnel: "auto", Network: "tunnel",
+				Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.5/24"), Home: "paris"}}}, work: &destinationWork{preparation: p,
+				guest: &Guest{Held: care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:00:01"}}}, Taps: []string{"t1"}}}}}
+			if err := m.makeDetour(ctx); err != nil {
+				return err
+			}
+			d, _ := a.detours.Get("m-00000001")
+			defer tunnel.Down(context.Background(), d.Tunnel.Dir, d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+			if got := m.work.prepared.Tunnel; got.Addr().String() != c.want || d.Tunnel.Local != got {
+				return fmt.Errorf("asked for %q: at %s, and written down %s; want %s", c.asked, got, d.Tunnel.Local, c.want)
+			}
+			return nil
+		})
+	}
+}
