@@ -113,15 +113,14 @@ func (m *outgoing) settleMemory(ctx context.Context) {
 	if m.work.early {
 		settle = m.work.lanes.Drain
 	}
-	m.rec.Timed("settle memory", func() error { //nolint:errcheck // there is none
-		ctx, cancel := limits.Settle.On(ctx)
-		defer cancel()
-		settle(ctx)
-		// A path may have been cut meanwhile: the guest runs on until it is back, or dead.
-		for !m.lanesReady() && m.work.lanes.Err() == nil && sleep(ctx, lookEvery) {
-		}
-		return nil
-	})
+	begun := time.Now()
+	ctx, cancel := limits.Settle.On(ctx)
+	defer cancel()
+	settle(ctx)
+	// A path may have been cut meanwhile: the guest runs on until it is back, or dead.
+	for !m.lanesReady() && m.work.lanes.Err() == nil && sleep(ctx, lookEvery) {
+	}
+	m.rec.Took("settle memory", begun)
 }
 
 // beginStop tells our own data path that the guest is about to be stopped.
