@@ -219,10 +219,8 @@ func (m *outgoing) lastPages(lanes *proxy.Source) record.CopyProgress {
 // any more.
 func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 	m.work.leaveMemory()
-	if m.work.forward != nil {
-		m.noteDataPath()
-		m.work.forward.Close() //nolint:errcheck // it has ended
-		m.work.forward, m.work.lanes = nil, nil
+	if forward := m.takeForward(); forward != nil {
+		forward.Close()             //nolint:errcheck // it has ended
 		if m.work.unfollow != nil { // what was kept of each page goes with them: there may be many tries
 			m.work.unfollow()
 		}

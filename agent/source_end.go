@@ -243,10 +243,8 @@ func takeOver(r *record.Report, there record.Report, skew int64) {
 func (m *outgoing) cleanSource(ctx context.Context) error {
 	m.countWire()
 	m.work.leaveMemory()
-	if m.work.forward != nil {
-		m.noteDataPath()
-		m.work.forward.Close() //nolint:errcheck // the guest is there
-		m.work.forward, m.work.lanes = nil, nil
+	if forward := m.takeForward(); forward != nil {
+		forward.Close() //nolint:errcheck // the guest is there
 	}
 	m.endVisit(true)
 	if err := m.endDirect(ctx); err != nil {
