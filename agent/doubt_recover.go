@@ -30,6 +30,14 @@ type LandingAnswer struct {
 	Problem *migration.Problem `json:"problem,omitempty"`
 }
 
+// askLanding asks the destination how the guest is there.
+func (m *outgoing) askLanding(ctx context.Context) (answer LandingAnswer, err error) {
+	ctx, cancel := limits.Inquire.On(ctx)
+	defer cancel()
+	err = m.link.Call(ctx, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
+	return answer, err
+}
+
 // words are what a person is told of an answer.
 func (l LandingAnswer) words(host string) string {
 	switch {
@@ -104,14 +112,9 @@ func (m *outgoing) doubt(ctx context.Context) api.Doubt {
 	} else {
 		d.Here += "; it is paused, its memory and disks are as they were then"
 	}
-	ask, cancel := limits.Inquire.On(ctx)
-	defer cancel()
-	var answer LandingAnswer
-	err := m.link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
-	switch {
-	case err != nil:
+	if answer, err := m.askLanding(ctx); err != nil {
 		d.There = err.Error()
-	default:
+	} else {
 		d.There, d.Proven, d.Alive = oneline.Of(answer.words(m.plan.To)), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
 	}
 	d.Risk, d.Ways = m.ways(d)

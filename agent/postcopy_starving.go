@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -27,10 +26,7 @@ func (m *outgoing) couldRun(ctx context.Context) bool {
 		return false
 	}
 	for {
-		ask, cancel := limits.Inquire.On(ctx)
-		var answer LandingAnswer
-		err := m.link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
-		cancel()
+		answer, err := m.askLanding(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return true // asked again with the release
@@ -69,10 +65,7 @@ func (m *outgoing) resendPages(ctx context.Context, followed <-chan struct{}) bo
 			return false
 		}
 	}
-	ask, cancel := limits.Inquire.On(ctx)
-	var answer LandingAnswer
-	err := m.link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
-	cancel()
+	answer, err := m.askLanding(ctx)
 	began := answer.Landing == migration.Waiting || answer.Landing == migration.Starting
 	if err != nil || !began || answer.Status != "" || answer.Vanished != "" {
 		return false

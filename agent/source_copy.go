@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"time"
 
-	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -345,11 +343,9 @@ func (m *outgoing) copyEnded(ctx context.Context, p vm.Progress) error {
 
 // givenUpThere is why the destination will not run the guest, where it says so: what ended here is what followed from that.
 func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
-	ask, cancel := limits.Inquire.On(ctx)
-	defer cancel()
-	var answer LandingAnswer
-	if m.link == nil || m.link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer) != nil {
-		return nil
+	answer, err := m.askLanding(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // then it does not say so
 	}
 	if record.SaneProblem(answer.Problem); answer.Problem != nil && answer.Problem.Code == migration.CodeGuestGone { // that is ours to say
 		answer.Problem.Code = migration.CodePeer
