@@ -35,21 +35,9 @@ func resumed(events <-chan vm.Event) bool {
 // watchVanish says so when the QEMU of a guest that was started here is gone, before
 // the source knows that the guest has landed.
 func (m *incoming) watchVanish(ctx context.Context) {
-	for !m.snapshot().Running() {
-		m.mu.Lock()
-		wake := m.wake
-		m.mu.Unlock()
-		if m.snapshot().Refused() {
-			return
-		}
-		select {
-		case <-wake:
-		case <-ctx.Done():
-			return
-		}
-	}
+	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() })
 	g := m.visible()
-	if g == nil {
+	if !state.Running() || g == nil {
 		return
 	}
 	select {

@@ -187,11 +187,11 @@ func (m *incoming) verdict(effect migration.Effect, err error) migration.Input {
 // step advances the machine; see migration.Destination.MustSync for what must be on
 // the disk before anybody hears of it.
 func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
-	next, effects, err := m.snapshot().Step(in)
+	before := m.snapshot()
+	next, effects, err := before.Step(in)
 	if err != nil {
 		return nil, err
 	}
-	before := m.snapshot()
 	if in.Kind == migration.Disown {
 		m.ran.Store(true) // or may have
 	}
