@@ -61,8 +61,8 @@ func (a *Agent) heard(ctx context.Context, g *Guest) error {
 }
 
 func (a *Agent) forgetUnheard(g *Guest) error {
-	if here, err := a.guests.find(g.name()); err != nil || here != g {
-		return nil //nolint:nilerr // it ended meanwhile
+	if !a.guests.has(g) { // it ended meanwhile
+		return nil
 	}
 	g.remember(func(h *care.Held) { h.Unheard = nil })
 	return a.guests.saveIfHere(g)
@@ -102,8 +102,7 @@ func (a *Agent) keepAsking(g *Guest) {
 	}
 	a.actors.Go(func() {
 		for pause := unheardSoon; ; pause = min(2*pause, unheardEvery) {
-			here, err := a.guests.find(g.name())
-			if err != nil || here != g || a.heard(a.ctx, g) == nil || !sleep(a.ctx, pause) {
+			if !a.guests.has(g) || a.heard(a.ctx, g) == nil || !sleep(a.ctx, pause) {
 				return
 			}
 		}

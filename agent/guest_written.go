@@ -40,10 +40,7 @@ func (s *guests) save(g *Guest) error {
 func (s *guests) saveIfHere(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	s.mu.Lock()
-	here := s.byName[g.name()] == g
-	s.mu.Unlock()
-	if !here {
+	if !s.has(g) {
 		return nil
 	}
 	return s.write(g)
