@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -74,18 +72,7 @@ func (m *outgoing) endWords(reason string) string {
 
 // panicked looks for a kernel's last words at the end of a console's log.
 func panicked(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	const tail = 16 << 10
-	if info, err := f.Stat(); err == nil && info.Size() > tail {
-		if _, err := f.Seek(-tail, io.SeekEnd); err != nil {
-			return false
-		}
-	}
-	data, err := io.ReadAll(io.LimitReader(f, tail))
+	data, err := readEnd(path, 16<<10)
 	return err == nil && strings.Contains(string(data), "Kernel panic")
 }
 
