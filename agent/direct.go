@@ -184,8 +184,7 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 		return nil
 	}
 	p := m.work.preparation
-	n, _ := m.a.config.Find(m.plan.From)
-	paths := reverse(transferPaths(m.plan, (&config.Config{Uplinks: n.Uplinks}).Paths(config.Neighbour{Uplinks: m.a.config.Uplinks})))
+	paths := m.paths()
 	var addrs []netip.Addr
 	if m.plan.Insecure {
 		for _, path := range paths { // two may share an uplink here
@@ -214,14 +213,14 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 	return m.listenDirect(addrs)
 }
 
-// reverse looks at paths from their other end.
-func reverse(paths []peer.Path) []peer.Path {
-	out := make([]peer.Path, len(paths))
-	for i, p := range paths {
-		p.Local, p.Remote = p.Remote, p.Local
-		out[i] = p
+// paths are those that its transfer uses, in the order in which the source has them, seen from here.
+func (m *incoming) paths() []peer.Path {
+	n, _ := m.a.config.Find(m.plan.From)
+	all := transferPaths(m.plan, (&config.Config{Uplinks: n.Uplinks}).Paths(config.Neighbour{Uplinks: m.a.config.Uplinks}))
+	for i, p := range all {
+		all[i].Local, all[i].Remote = p.Remote, p.Local
 	}
-	return out
+	return all
 }
 
 func (m *incoming) holdStream() *transfer.HoldListener {

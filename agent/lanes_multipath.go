@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer/paths"
@@ -26,8 +25,7 @@ func (m *incoming) prepareMultipath() error {
 	if !multipath(m.plan) {
 		return nil
 	}
-	n, _ := m.a.config.Find(m.plan.From)
-	all := reverse(transferPaths(m.plan, (&config.Config{Uplinks: n.Uplinks}).Paths(config.Neighbour{Uplinks: m.a.config.Uplinks})))
+	all := m.paths()
 	if len(all) == 0 {
 		return &migration.Problem{Code: migration.CodePath, Text: "no uplink on both hosts carries migrations"}
 	}
