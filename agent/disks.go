@@ -184,10 +184,7 @@ func (m *incoming) exportDisks(ctx context.Context) error {
 // endExports leaves the disks to the guest alone, before it runs.
 func (m *incoming) endExports(ctx context.Context) error {
 	g := m.work.guest
-	m.mu.Lock()
-	ways := m.work.diskWays
-	m.mu.Unlock()
-	if ways != nil { // else an earlier agent took them in, and what came to that ended with it
+	if ways := m.diskWays(); ways != nil { // else an earlier agent took them in, and what came to that ended with it
 		ways.seal()
 	}
 	if !slices.ContainsFunc(g.Held.Description.Disks, func(d vm.Disk) bool { return !d.ReadOnly }) {

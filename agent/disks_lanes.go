@@ -74,6 +74,12 @@ func (m *incoming) awaitDisks(disks []*fixedDisk) {
 	m.work.diskWays = w
 }
 
+func (m *incoming) diskWays() *diskWays {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.work.diskWays
+}
+
 // stop ends them all, less than two seconds; those that had not ended by themselves are given up, and the source is told so.
 func (w *diskWays) stop() {
 	w.mu.Lock()
@@ -95,9 +101,7 @@ func (w *diskWays) seal() {
 
 // serveDisk serves a lane of a disk. The first one opens the way to the waiting QEMU, or to the file of a read-only disk.
 func (m *incoming) serveDisk(s *peer.Stream) {
-	m.mu.Lock()
-	w := m.work.diskWays
-	m.mu.Unlock()
+	w := m.diskWays()
 	if w == nil {
 		refuseLane(s, fmt.Sprintf("the agent of %s was started again while disks were copied", m.a.config.Host))
 		return

@@ -87,10 +87,7 @@ func (a *Agent) peerDisks(r *http.Request) (any, error) {
 	if err := peer.Decode(r, &copied); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	w := m.work.diskWays
-	m.mu.Unlock()
-	return nil, w.compare(m.a.config.Host, m.plan, copied)
+	return nil, m.diskWays().compare(m.a.config.Host, m.plan, copied)
 }
 
 // compare is an error where a disk is not here as it was sent. nil: an earlier agent took the disks in.

@@ -291,9 +291,7 @@ func mostStream(memory int64) uint64 { return uint64(2*memory + 4<<30) } //nolin
 // serveLane serves one lane. A migration that has none any more, as its agent was started
 // again, says so: the source need not try until its patience ends.
 func (m *incoming) serveLane(s *peer.Stream) {
-	m.mu.Lock()
-	lanes := m.work.lanes
-	m.mu.Unlock()
+	lanes := m.lanes()
 	if lanes == nil {
 		refuseLane(s, fmt.Sprintf("the agent of %s was started again in the middle of the copy", m.a.config.Host))
 		return
