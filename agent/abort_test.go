@@ -16,14 +16,14 @@ import (
 
 // TestAbortIsAnsweredByWhatItComesTo: a migration that lets go in the moment in which it is called off is not said to turn back.
 func TestAbortIsAnsweredByWhatItComesTo(t *testing.T) {
+	letGo, undone := sourceDoing(t, migration.Release), migration.Source{Course: migration.Undoing}
 	for name, c := range map[string]struct {
 		then func(m *outgoing)
 		want string
 	}{
-		"it turned back":      {func(m *outgoing) { m.over.Store(true) }, ""},
-		"it was letting go":   {func(m *outgoing) { m.released.Store(true) }, "handed over"},
-		"it takes its time":   {func(*outgoing) {}, ""},
-		"it was turning back": {func(m *outgoing) { m.released.Store(false); m.over.Store(true) }, ""},
+		"it turned back":    {func(m *outgoing) { m.told.Store(&undone) }, ""},
+		"it was letting go": {func(m *outgoing) { m.told.Store(&letGo) }, "handed over"},
+		"it takes its time": {func(*outgoing) {}, ""},
 	} {
 		m := &outgoing{plan: migration.Plan{ID: "m-00000001", To: "paris"}, inbox: make(chan migration.Input, 1)}
 		go func() {

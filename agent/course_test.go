@@ -32,13 +32,12 @@ func TestPeerCourse(t *testing.T) {
 		a.records.Add(rec)
 	}
 	begin("m-00000001")
-	begin("m-00000002").released.Store(true)
-	begin("m-00000003").over.Store(true)
+	begin("m-00000002").told.Store(new(sourceDoing(t, migration.Release)))
+	begin("m-00000003").told.Store(&migration.Source{Course: migration.Undoing, Outcome: migration.Aborted})
 	end("m-00000004", migration.Aborted)
 	end("m-00000005", migration.Completed)
 	end("m-00000009", migration.Failed)
-	begin("m-0000000a").over.Store(true)
-	a.outgoing["m-0000000a"].guestLost.Store(true)
+	begin("m-0000000a").told.Store(&migration.Source{Course: migration.Undoing, Outcome: migration.Failed})
 	if err := statefile.Write(filepath.Join(dir, "history", "m-00000006.json"), record.Report{ID: "m-00000006", From: "paris", To: "rome", Outcome: migration.Aborted, Ended: 1}); err != nil {
 		t.Fatal(err)
 	}

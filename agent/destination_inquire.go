@@ -149,13 +149,12 @@ var ownWill = []migration.Code{migration.CodeAsked, migration.CodeBudget, migrat
 
 // course is how it stands, of one moment.
 func (m *outgoing) course() CourseAnswer {
-	m.told.Lock()
-	defer m.told.Unlock()
-	if !m.over.Load() {
-		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Heard: m.heard.Load(), Epoch: m.epoch.Load()}
+	s := m.snapshot()
+	if !s.Over() {
+		return CourseAnswer{Course: courseUnderWay, Released: s.Released(), Heard: s.Heard(), Epoch: s.Epoch}
 	}
-	why := cmp.Or(m.rec.Snapshot().Problem, m.turnedBack.Load())
-	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: why, Lost: m.guestLost.Load()}
+	why := cmp.Or(m.rec.Snapshot().Problem, s.Problem)
+	return CourseAnswer{Course: courseOver, Released: s.Released(), Epoch: s.Epoch, Problem: why, Lost: s.Lost()}
 }
 
 // peerCourse tells a destination what became of a migration that leaves this host.

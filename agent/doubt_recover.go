@@ -59,7 +59,7 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]api.Doubt, error) {
 	var leaving []*outgoing
 	var coming []*incoming
 	for id, m := range a.outgoing {
-		if (about == "" || about == id || about == m.plan.Guest) && m.released.Load() {
+		if (about == "" || about == id || about == m.plan.Guest) && m.snapshot().Released() {
 			leaving = append(leaving, m)
 		}
 	}
@@ -106,7 +106,7 @@ func askedAtOnce[M any](all []M, ask func(M) (api.Doubt, bool)) (out []api.Doubt
 
 // doubt is what the source knows, and what the destination says now.
 func (m *outgoing) doubt(ctx context.Context) api.Doubt {
-	d := api.Doubt{ID: m.plan.ID, Guest: m.plan.Guest, Side: "source", Peer: m.plan.To, Epoch: m.epoch.Load(), Here: "the guest was let go here"}
+	d := api.Doubt{ID: m.plan.ID, Guest: m.plan.Guest, Side: "source", Peer: m.plan.To, Epoch: m.snapshot().Epoch, Here: "the guest was let go here"}
 	if !m.guest.alive() {
 		d.Here += ", and its QEMU here is gone: there is nothing to take back"
 	} else {
@@ -251,7 +251,7 @@ func (a *Agent) takeBack(ctx context.Context, id string, word api.TakeBack) erro
 	refuse := func(format string, args ...any) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "take back " + id + ": " + fmt.Sprintf(format, args...)}
 	}
-	if m == nil || !m.released.Load() {
+	if m == nil || !m.snapshot().Released() {
 		return refuse("no migration of that id has let its guest go on host %s", a.config.Host)
 	}
 	if !m.guest.alive() {
@@ -281,7 +281,7 @@ func (a *Agent) takeBack(ctx context.Context, id string, word api.TakeBack) erro
 		return ctx.Err()
 	}
 	until := time.Now().Add(limits.Word.For)
-	for m.epoch.Load() == d.Epoch {
+	for m.snapshot().Epoch == d.Epoch {
 		if time.Now().After(until) || !sleep(ctx, 10*time.Millisecond) {
 			return refuse("it could not be journalled, or the destination answered first; see `godwit watch %s` and the agent's log", id)
 		}

@@ -156,7 +156,7 @@ func TestTakeBackIsRefused(t *testing.T) {
 	err := a.takeBack(t.Context(), "m-00000009", api.TakeBack{Fenced: true})
 	refused(t, "unknown", err, migration.CodeUsage, "m-00000009", "no migration of that id")
 	refused(t, "not let go", a.takeBack(t.Context(), plan.ID, api.TakeBack{Fenced: true}), migration.CodeUsage, "has let its guest go")
-	m.released.Store(true)
+	m.told.Store(new(sourceDoing(t, migration.Release)))
 	refused(t, "its QEMU is gone", a.takeBack(t.Context(), plan.ID, api.TakeBack{Fenced: true}), migration.CodeUsage, "QEMU here is gone", "on rome")
 	refused(t, "give up what is not in doubt", a.giveUp(t.Context(), plan.ID), migration.CodeUsage, "nothing of it is in doubt")
 }
@@ -356,7 +356,7 @@ func TestDoubtsAreAskedAtOnce(t *testing.T) {
 	for n := range guests {
 		plan := migration.Plan{ID: fmt.Sprintf("m-0000000%d", n), Guest: fmt.Sprint("web", n), From: "rome", To: "paris"}
 		m := &outgoing{a: a, plan: plan, link: link, guest: &Guest{Machine: runs{gone{done: make(chan struct{})}}}}
-		m.released.Store(true)
+		m.told.Store(new(sourceDoing(t, migration.Release)))
 		a.outgoing[plan.ID] = m
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end

@@ -92,7 +92,7 @@ func (a *Agent) hasLetGo(g *Guest) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := a.outgoing[g.migration()]
-	return m != nil && m.released.Load()
+	return m != nil && m.snapshot().Released()
 }
 
 // updateNames tries after each of waits until the server has taken the addresses, for as long as

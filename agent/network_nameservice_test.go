@@ -129,10 +129,10 @@ func TestNameOfAGuestThatWentOn(t *testing.T) {
 	if !still() {
 		t.Fatal("it is not here")
 	}
-	if m.released.Store(true); still() {
+	if m.told.Store(new(sourceDoing(t, migration.Release))); still() {
 		t.Error("it was let go, and its next host tells of it")
 	}
-	m.released.Store(false)
+	m.told.Store(nil)
 	said := a.updateNames(t.Context(), "web", bare(g.Held.Addresses), []time.Duration{0, time.Millisecond}, still, func(string) { delete(a.guests.byName, "web") })
 	if got := taken(); len(got) > 0 || !strings.Contains(said, "has left 10.2.1.10") {
 		t.Errorf("%q, told %v", said, got)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,14 +47,15 @@ type outgoing struct {
 	bandwidth uplinks.Limit
 	itself    string // the transfer, where QEMU sends by itself (direct), for others to read: the plan changes while it is checked
 
-	told      sync.Mutex    // what follows is of one state
-	released  atomic.Bool   // state.Released, for others to read
-	heard     atomic.Bool   // state.Heard, for others to read
-	over      atomic.Bool   // not going forward any more, for others to read
-	epoch     atomic.Uint64 // state.Epoch, for others to read
-	guestLost atomic.Bool   // state.Lost, for others to read
+	told atomic.Pointer[migration.Source] // state, for others to read; see snapshot
+}
 
-	turnedBack atomic.Pointer[migration.Problem] // why it did, last; nil: it never has
+// snapshot is the state for everybody but its own goroutine.
+func (m *outgoing) snapshot() migration.Source {
+	if s := m.told.Load(); s != nil {
+		return *s
+	}
+	return migration.Source{}
 }
 
 // sourceJournal is the state that survives the agent.
@@ -247,16 +247,7 @@ func (m *outgoing) setState(next migration.Source) {
 	now := time.Now()
 	before := m.state
 	m.state = next
-	m.told.Lock() // whoever hears that it is not let go hears in which epoch
-	m.released.Store(next.Released())
-	m.heard.Store(next.Heard())
-	m.over.Store(next.Course != migration.Forward)
-	m.epoch.Store(next.Epoch)
-	m.guestLost.Store(next.Lost())
-	if next.Course == migration.Undoing {
-		m.turnedBack.Store(next.Problem)
-	}
-	m.told.Unlock()
+	m.told.Store(&next)
 	early, _ := m.rec.PagesFollow()
 	m.a.precede(m.plan.ID, priority.AtSource(next, early))
 	m.claimWay(before, next)
@@ -300,7 +291,7 @@ func (m *outgoing) finish() {
 // abort asks for the way back. Its error says why it cannot be had any more; without one it may come too late all
 // the same, see abortFor.
 func (m *outgoing) abort(why *migration.Problem) error {
-	if m.released.Load() {
+	if m.snapshot().Released() {
 		return m.tooLate()
 	}
 	select {
@@ -327,8 +318,8 @@ func (m *outgoing) abortFor(ctx context.Context, why *migration.Problem) error {
 	}
 	ctx, cancel := limits.Aborted.On(ctx)
 	defer cancel()
-	for !m.over.Load() {
-		if m.released.Load() {
+	for now := m.snapshot(); !now.Over(); now = m.snapshot() {
+		if now.Released() {
 			return m.tooLate()
 		}
 		if !sleep(ctx, abortLook) {

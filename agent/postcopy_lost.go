@@ -42,7 +42,7 @@ func (m *outgoing) pagesLost(missing uint64) error {
 	case len(m.guest.Held.Description.Disks) == 0:
 	case m.state.Reached() == migration.AwaitLanding: // it has run there
 		text += ": its disks are kept on both hosts, and those on " + m.plan.To + " are the newer ones"
-	case m.released.Load(): // it may have
+	case m.snapshot().Released(): // it may have
 		text += fmt.Sprintf(": its disks are kept on both hosts if it ran on %s, and those there are the newer ones then", m.plan.To)
 	default:
 		text += ": its disks are kept"

@@ -209,7 +209,9 @@ func TestWhereALostGuestsDisksAre(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	for want, released := range map[string]bool{": its disks are kept": false, "kept on both hosts if it ran on rome": true} {
 		m := &outgoing{plan: plan, lost: true, guest: &Guest{Held: care.Held{Description: config.Description{Disks: []vm.Disk{{ID: "vda"}}}}}, rec: record.New("paris", plan, time.Now())}
-		m.released.Store(released)
+		if released {
+			m.told.Store(new(sourceDoing(t, migration.Release)))
+		}
 		if err := m.pagesLost(7); !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "last 7 of its pages") {
 			t.Errorf("released %v: %v, want %q", released, err, want)
 		}

@@ -168,15 +168,11 @@ func (m *outgoing) foundAgain() {
 		m.plan.Epoch = m.state.Epoch // it may have begun again
 	}
 	m.rec.Edit(func(r *record.Report) { r.Epoch = m.state.Epoch })
-	m.epoch.Store(m.state.Epoch)
 	if m.state.Released() {
 		m.flippedAgain()
 	}
-	m.released.Store(m.state.Released())
-	m.heard.Store(m.state.Heard())
-	m.over.Store(m.state.Course != migration.Forward)
-	m.turnedBack.Store(m.state.Problem)
-	m.guestLost.Store(m.state.Lost())
+	told := m.state
+	m.told.Store(&told)
 	if m.guest.Machine != nil {
 		m.watchGuest()
 	}

@@ -46,7 +46,7 @@ func TestGuestThatItsOwnerStartedAgain(t *testing.T) {
 			m := a.outgoing["m-00000001"]
 			a.mu.Unlock()
 			waitFor(t, "it stands still", func() bool { return machine.runs.Load() == 0 })
-			waitFor(t, "it was let go", m.released.Load)
+			waitFor(t, "it was let go", func() bool { return m.snapshot().Released() })
 			if m.qemuGone() != c.lost {
 				t.Errorf("its pages are gone: %v, want %v", m.qemuGone(), c.lost)
 			}

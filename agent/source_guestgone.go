@@ -98,7 +98,7 @@ func (m *outgoing) watchGuest() {
 	events := m.guest.Machine.Events(ctx)
 	done := m.guest.Machine.Done()
 	tell := func(what string) {
-		if m.released.Load() {
+		if m.snapshot().Released() {
 			return
 		}
 		if err := m.abort(&migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s %s during the migration", m.plan.Guest, what)}); err != nil {

@@ -203,7 +203,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 func (m *outgoing) askRefusal(ctx context.Context, cause string) {
 	why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + cause}
 	m.rec.NoteOnce(why.Text) // in doubt it is asked again and again
-	if err := m.call(ctx, "abort", Undo{Problem: *why, Epoch: m.epoch.Load(), Released: true}, nil); err != nil {
+	if err := m.call(ctx, "abort", Undo{Problem: *why, Epoch: m.snapshot().Epoch, Released: true}, nil); err != nil {
 		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
 	}
 }

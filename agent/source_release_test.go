@@ -175,7 +175,7 @@ func TestPatienceAfterTheRelease(t *testing.T) {
 		}
 	}))
 	m := &outgoing{a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
-	m.epoch.Store(plan.Epoch)
+	m.told.Store(&migration.Source{Epoch: plan.Epoch})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
 	var answer ReleaseAnswer

@@ -99,7 +99,7 @@ func (m *outgoing) stopAgain(ctx context.Context) {
 		return // it is to run, or its migration has ended
 	}
 	m.a.log.Warn("somebody else let the guest run on; it was stopped again", "migration", m.plan.ID, "guest", m.plan.Guest, "error", err)
-	if m.abort(m.ranOn()) != nil || m.released.Load() {
+	if m.abort(m.ranOn()) != nil || m.snapshot().Released() {
 		m.rec.NoteOnce(fmt.Sprintf("somebody else let the guest run on, on %s, after it was let go: it was stopped there again, as it may run on %s; find out who does so, and where it is to run here see `godwit recover %s`", m.plan.From, m.plan.To, m.plan.ID))
 	}
 }

@@ -105,7 +105,9 @@ func TestGuestThatOthersLetRun(t *testing.T) {
 			if err := m.stop(t.Context()); err != nil || m.stood() != nil {
 				t.Fatal(err, m.stood())
 			}
-			m.released.Store(released)
+			if released {
+				m.told.Store(new(sourceDoing(t, migration.Release)))
+			}
 			for n := range 2 {
 				machine.becomes(vm.Running, "RESUME")
 				synctest.Wait()

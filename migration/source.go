@@ -123,6 +123,9 @@ func (s Source) LedAway() bool { return s.Course != "" && s.At >= flip }
 // Lost says whether this side knows that the guest is whole nowhere any more.
 func (s Source) Lost() bool { return s.Outcome == Failed }
 
+// Over says whether it goes forward no more: it is being undone, or has ended.
+func (s Source) Over() bool { return s.Course == Undoing || s.Course == Ended }
+
 // Released says whether the right to run the guest has left this host.
 func (s Source) Released() bool {
 	return s.Course == Forward && s.At >= release || s.Outcome == Completed
