@@ -247,8 +247,7 @@ func (m *outgoing) mirrorBroke(disk, why string) error {
 }
 
 func (m *outgoing) seedProgress(states []vm.MirrorState) record.CopyProgress {
-	n, _ := m.a.config.Find(m.plan.To)
-	out := record.CopyProgress{What: record.CopyOfDisk, Wire: m.wireSince(n)}
+	out := record.CopyProgress{What: record.CopyOfDisk, Wire: m.wireSince()}
 	for _, s := range states {
 		out.Total, out.Remaining = out.Total+s.Done+s.Remaining, out.Remaining+s.Remaining
 	}

@@ -204,10 +204,9 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 // lastPages is what watchers see of post-copy.
 func (m *outgoing) lastPages(lanes *proxy.Source) record.CopyProgress {
 	s := lanes.Stats()
-	n, _ := m.a.config.Find(m.plan.To)
 	out := record.CopyProgress{
 		What: record.CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
-		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(n), DataPath: m.dataPath(),
+		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(), DataPath: m.dataPath(),
 	}
 	if s.Goodput > 0 {
 		out.LeftS = float64(s.Queue) / float64(s.Goodput)

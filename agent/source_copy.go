@@ -354,8 +354,7 @@ func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
 }
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) record.CopyProgress {
-	n, _ := m.a.config.Find(m.plan.To)
-	out := record.CopyProgress{What: record.CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
+	out := record.CopyProgress{What: record.CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince()}
 	left := p.Remaining
 	if out.DataPath = m.dataPath(); out.DataPath != nil {
 		out.Sent, left = out.DataPath.SentBytes, look.Remaining

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"godwit/agent/config"
 	"godwit/agent/record"
 )
 
@@ -36,10 +35,11 @@ func (g *goodput) see(now time.Time, total int64) int64 {
 	return int64(g.rate)
 }
 
-// wireBytes reads the meters: IP bytes sent to n so far, by path. Of UDP only what
+// wireBytes reads the meters: IP bytes sent to the destination so far, by path. Of UDP only what
 // the tunnels for memory carry counts: the rest are guests' packets.
-func (m *outgoing) wireBytes(n config.Neighbour) map[string]int64 {
+func (m *outgoing) wireBytes() map[string]int64 {
 	a := m.a
+	n, _ := a.config.Find(m.plan.To)
 	memory := map[uint16]bool{}
 	for _, t := range m.work.memoryTunnels {
 		memory[t.Remote.Port()] = true
@@ -78,19 +78,18 @@ func (m *outgoing) beginWire() {
 	if m.work.wireStart != nil {
 		return
 	}
-	n, _ := m.a.config.Find(m.plan.To)
 	m.work.wireBefore = m.rec.Snapshot().WireBytes
-	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.Join(n.Host)
+	m.work.wireStart, m.work.share = m.wireBytes(), m.a.shares.Join(m.plan.To)
 	m.work.wireTold = wireTold{begun: time.Now()}
 }
 
-// wireSince is what the migration has sent to n, by path; of what others send there at the
+// wireSince is what the migration has sent, by path; of what others send there at the
 // same time as much as they sent is theirs. QEMU's own connections have tunnels of their own.
-func (m *outgoing) wireSince(n config.Neighbour) map[string]int64 {
+func (m *outgoing) wireSince() map[string]int64 {
 	if m.work.wireStart == nil { // an agent that was started again, and sent nothing yet
 		return m.rec.Snapshot().WireBytes
 	}
-	now, part := m.wireBytes(n), 1.0
+	now, part := m.wireBytes(), 1.0
 	if !direct(m.plan) {
 		part = m.work.share.Part()
 	}
@@ -117,8 +116,7 @@ func (m *outgoing) countWire() {
 	if m.work.wireStart == nil {
 		return
 	}
-	n, _ := m.a.config.Find(m.plan.To)
-	wire := m.wireSince(n)
+	wire := m.wireSince()
 	m.rec.Edit(func(r *record.Report) { r.WireBytes = wire })
 }
 

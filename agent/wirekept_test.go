@@ -74,12 +74,11 @@ func TestWireOutlivesTheSource(t *testing.T) {
 	}
 	again := &outgoing{a: a, plan: plan, state: j.State, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), kept: j.Report, found: true}
 	again.rec.Recall(j.Report)
-	n := a.config.Peers[0]
 	for _, moment := range []string{"found again", "begun again"} {
 		if rep := again.rec.Snapshot(); rep.WireBytes["public-public"] != 70e6 || rep.Guest != "web" || rep.Rounds != 0 {
 			t.Errorf("%s: the report is %+v", moment, rep)
 		}
-		if got := again.wireSince(n); got["public-public"] != 70e6 {
+		if got := again.wireSince(); got["public-public"] != 70e6 {
 			t.Errorf("%s: sent so far %v", moment, got)
 		}
 		again.beginWire()
