@@ -64,20 +64,16 @@ func (a *Agent) endedAnswer(r *http.Request, epoch uint64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answerOf(rec), nil
+	rep := rec.Snapshot()
+	if rep.Outcome == migration.Completed {
+		return runningAnswer(rec), nil
+	}
+	return ReleaseAnswer{State: "declined", Problem: rep.Problem}, nil
 }
 
 // runningAnswer says that the guest runs here, or did; see compareClocks.
 func runningAnswer(rec *record.Record) ReleaseAnswer {
 	return ReleaseAnswer{State: "running", Resumed: rec.Snapshot().Resumed, Now: rec.Now()}
-}
-
-func answerOf(rec *record.Record) ReleaseAnswer {
-	rep := rec.Snapshot()
-	if rep.Outcome == migration.Completed {
-		return runningAnswer(rec)
-	}
-	return ReleaseAnswer{State: "declined", Problem: rep.Problem}
 }
 
 // peerAbort undoes, for good, unless the guest was started; then it says so.

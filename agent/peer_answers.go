@@ -53,6 +53,7 @@ func (p Prepared) check(plan migration.Plan) error {
 	if _, err := tunnel.ParseKey(p.TunnelKey); err != nil {
 		return wrong("the destination's tunnel key is not one")
 	}
+	_, toQEMU := qemuAddress(p.Memory)
 	switch {
 	case !p.Tunnel.IsValid():
 		return wrong("the tunnel's end there is no address")
@@ -60,7 +61,7 @@ func (p Prepared) check(plan migration.Plan) error {
 		return wrong("%d tunnels for memory", len(p.Tunnels))
 	case len(p.Home) > migration.MostAddresses:
 		return wrong("%d addresses at home", len(p.Home))
-	case direct(plan) && !isQEMUAddress(p.Memory):
+	case direct(plan) && !toQEMU:
 		return wrong("memory is not to be sent to %.40q", p.Memory)
 	case multipath(plan) && !isPort(p.Memory):
 		return wrong("the port for memory is not one; bring both hosts to the same release")
@@ -74,14 +75,8 @@ func answersWrong(what string) func(string, ...any) error {
 	}
 }
 
-// isQEMUAddress says whether QEMU may be told to send memory there: an address and a port,
-// and none of the other things that it takes, such as commands.
-func isQEMUAddress(uri string) bool {
-	_, ok := qemuAddress(uri)
-	return ok
-}
-
-// qemuAddress is where QEMU is told to send memory by itself.
+// qemuAddress is where QEMU is told to send memory by itself: an address and a port, and none of the
+// other things that it takes, such as commands; false: it is none.
 func qemuAddress(uri string) (at netip.AddrPort, ok bool) {
 	text, ok := strings.CutPrefix(uri, "tcp:")
 	at, err := netip.ParseAddrPort(strings.TrimSuffix(text, ",mptcp=on"))
