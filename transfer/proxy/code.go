@@ -118,12 +118,7 @@ func (s *Source) awaitMore() error {
 
 // awaited says whether somebody waits for the frame: in the stop phase, or for a page of it.
 func (s *Source) awaited(f *pages.Frame) bool {
-	select {
-	case <-s.hurried:
-		return f.Urgent || !s.early.Load()
-	default:
-		return f.Urgent
-	}
+	return f.Urgent || s.stopping() && !s.early.Load()
 }
 
 // compare has the meter compare another level with the one in use, where that is due.
@@ -225,10 +220,8 @@ func (s *Source) quicken() {
 
 // hurryOn tells the lanes, in the stop phase, how much follows.
 func (s *Source) hurryOn() {
-	select {
-	case <-s.hurried:
+	if s.stopping() {
 		s.sender.Hurry(int64(s.coded(s.store.Progress())))
-	default:
 	}
 }
 

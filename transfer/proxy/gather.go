@@ -34,10 +34,8 @@ func (s *Source) takeFrame(room bool) (*pages.Frame, error) {
 // fewWait says whether something may be taken, and it is less than a frame of size, in a phase in which nobody waits
 // for it.
 func (s *Source) fewWait(size int) bool {
-	select {
-	case <-s.hurried:
+	if s.stopping() {
 		return false
-	default:
 	}
 	p := s.store.Progress()
 	contents := p.Waiting - min(p.Zeros+p.Behind+p.Kept, p.Waiting)

@@ -44,10 +44,8 @@ const restrainEvery = 128
 // restrain waits until more of QEMU's stream is wanted.
 func (s *Source) restrain() error {
 	for {
-		select {
-		case <-s.hurried:
+		if s.stopping() {
 			return nil
-		default:
 		}
 		p := s.store.Progress()
 		if p.Round != s.round {

@@ -237,10 +237,8 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 	s.mu.Lock()
 	s.store = store
 	s.mu.Unlock()
-	select {
-	case <-s.hurried:
+	if s.stopping() {
 		store.Stop()
-	default:
 	}
 	if s.config.Refill {
 		s.beginRefill(pro.Blocks.Pages())
@@ -312,12 +310,7 @@ func (s *Source) put(p *qstream.Page) error {
 // keep keeps a page for a return of the guest. In the stop phase nothing waits for a disk:
 // what is read then is hot, and would not be the same at the return.
 func (s *Source) keep(p *qstream.Page) {
-	if s.keeper == nil || p.Data == nil {
-		return
-	}
-	select {
-	case <-s.hurried:
-	default:
+	if s.keeper != nil && p.Data != nil && !s.stopping() {
 		s.keeper.put(p.Number, p.Data, s.hurried)
 	}
 }

@@ -103,6 +103,16 @@ func (s *Source) Hurry() {
 	})
 }
 
+// stopping says whether the stop phase has begun.
+func (s *Source) stopping() bool {
+	select {
+	case <-s.hurried:
+		return true
+	default:
+		return false
+	}
+}
+
 // PostCopy is Hurry, and lets the guest run at the destination as soon as its devices and
 // the list of what is missing are there; the rest follows, what it touches first. From then
 // on the Source has pages that nobody else has, until it ends without an error. It says
