@@ -72,15 +72,13 @@ func forget(c *cobra.Command, client *api.Client, args []string) error {
 // listGuests shows all of them, or the one that is named.
 func listGuests(c *cobra.Command, info api.HostInfo, args []string) error {
 	name := strings.Join(args, "")
-	found := false
 	shown := []api.GuestInfo{}
 	for _, g := range info.Guests {
 		if name == "" || g.Name == name {
-			found = true
 			shown = append(shown, g)
 		}
 	}
-	if name != "" && !found {
+	if name != "" && len(shown) == 0 {
 		return &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf("guest %s: not under care on host %s; see `godwit guest ls`", name, info.Host)}
 	}
 	if asJSON(c) && name != "" {

@@ -174,13 +174,7 @@ func showSite(c *cobra.Command, info api.HostInfo, args []string) error {
 }
 
 func hostsOf(info api.HostInfo, site string) []shownHost {
-	var hosts []shownHost
-	for _, h := range shownHosts(info) {
-		if h.Site == site {
-			hosts = append(hosts, h)
-		}
-	}
-	return hosts
+	return slices.DeleteFunc(shownHosts(info), func(h shownHost) bool { return h.Site != site })
 }
 
 func hostNames(ctx context.Context, client *api.Client) []string {

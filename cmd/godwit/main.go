@@ -88,7 +88,7 @@ func newRoot(out io.Writer) *cobra.Command {
 	})
 	root.AddCommand(
 		newAgent(), newDemo(), newLab(), newMigrate(), newEvacuate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(), newMetrics(),
-		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(out),
+		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(),
 	)
 	root.AddCommand(newNotYet()...)
 	explain(root)
