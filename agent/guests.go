@@ -157,12 +157,7 @@ func orNone(names []string) string {
 func (s *guests) all() []*Guest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*Guest, 0, len(s.byName))
-	for _, g := range s.byName {
-		out = append(out, g)
-	}
-	slices.SortFunc(out, func(a, b *Guest) int { return strings.Compare(a.name(), b.name()) })
-	return out
+	return slices.SortedFunc(maps.Values(s.byName), func(a, b *Guest) int { return strings.Compare(a.name(), b.name()) })
 }
 
 // unknownNumbers is more guests than an agent that cannot read what it remembers may have.

@@ -72,7 +72,7 @@ func TestSettle(t *testing.T) {
 		if c.left == 0 {
 			continue
 		}
-		if left := clock.Until(d.Until); !d.Leased || d.Until.IsZero() != (c.lease == 0) || c.lease > 0 && abs(left-c.lease) > time.Minute {
+		if left := clock.Until(d.Until); !d.Leased || d.Until.IsZero() != (c.lease == 0) || c.lease > 0 && (left-c.lease).Abs() > time.Minute {
 			t.Errorf("%s: leased %v for %v, want %v", name, d.Leased, left, c.lease)
 		}
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -43,12 +44,7 @@ func (r *routers) hear(ad netstate.Advertisement, at time.Time) {
 
 // latest lists all, the one last heard first.
 func (r *routers) latest() []saidAt {
-	var all []saidAt
-	for _, s := range r.said {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b saidAt) int { return b.at.Compare(a.at) })
-	return all
+	return slices.SortedFunc(maps.Values(r.said), func(a, b saidAt) int { return b.at.Compare(a.at) })
 }
 
 // heard is what those say that are routers at a time, the one last heard first.

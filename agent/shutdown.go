@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 
 	"godwit/agent/limits"
 	"godwit/migration"
@@ -19,14 +21,7 @@ var problemShutdown = &migration.Problem{Code: migration.CodeAsked, Text: "the a
 func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 	ctx := context.WithoutCancel(r.Context()) // nobody asks a second time
 	a.mu.Lock()
-	moving := make([]*outgoing, 0, len(a.outgoing))
-	for _, m := range a.outgoing {
-		moving = append(moving, m)
-	}
-	coming := make([]*incoming, 0, len(a.incoming))
-	for _, m := range a.incoming {
-		coming = append(coming, m)
-	}
+	moving, coming := slices.Collect(maps.Values(a.outgoing)), slices.Collect(maps.Values(a.incoming))
 	a.mu.Unlock()
 	var err error
 	for _, m := range moving {

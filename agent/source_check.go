@@ -214,7 +214,7 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 		return err
 	}
 	m.work.skew = time.Duration(m.work.accepted.Now - (m.rec.Stamp(sent)+m.rec.Stamp(back))/2)
-	if abs(m.work.skew) < back.Sub(sent)/2 {
+	if m.work.skew.Abs() < back.Sub(sent)/2 {
 		m.work.skew = 0 // within what the measurement cannot tell from none
 	}
 	m.foresee(n, taken)
@@ -239,13 +239,6 @@ func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
 	m.measureMemoryPaths(ctx, n)
 	m.noteBuffers(connections(m.plan, paths, trips(m.work.rtt)))
 	return m.checkTunnel(local, remote)
-}
-
-func abs(d time.Duration) time.Duration {
-	if d < 0 {
-		return -d
-	}
-	return d
 }
 
 // overlap refuses sites whose guests' subnets overlap: an address could be in both.

@@ -60,7 +60,7 @@ func TestClocksAsTheGuestRuns(t *testing.T) {
 		if err := m.askRelease(t.Context(), &ReleaseAnswer{}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if off := abs(m.work.skew - want); off > since/2 {
+		if off := (m.work.skew - want).Abs(); off > since/2 {
 			t.Errorf("says %v: %v, want %v", says, m.work.skew, want)
 		}
 	}

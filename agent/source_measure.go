@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -99,9 +100,7 @@ func (m *outgoing) wireSince() map[string]int64 {
 // wireSum is what was sent before, and a part of what meters have counted from start to now, by path.
 func wireSum(before, start, now map[string]int64, part float64) map[string]int64 {
 	out := map[string]int64{}
-	for path, bytes := range before {
-		out[path] = bytes
-	}
+	maps.Copy(out, before)
 	for path, bytes := range now {
 		out[path] += int64(math.Round(float64(bytes-start[path]) * part))
 		if out[path] == 0 {
