@@ -184,7 +184,7 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 
 // awaitFit looks at QEMU's figures until policy says go.
 func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
-	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.pauseRTT(), Limit: m.copyLimit(paths)}
+	copying := policy.Copying{Budget: m.plan.Downtime}
 	begun, told := time.Now(), time.Time{}
 	_, gaveBefore := m.bandwidth.GaveWay()
 	idle := standstill{patience: m.a.config.Patience}
