@@ -50,8 +50,8 @@ func laneIdentity(p migration.Plan, key []byte) (paths.Identity, error) {
 // leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
 const leastBuffer = 32 << 20
 
-// lanesSocket is where QEMU finds our own data path.
-func (m *outgoing) lanesSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }
+// outSocket is where QEMU sends memory that does not leave by connections of its own.
+func (m *outgoing) outSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }
 
 // openLanes begins our own data path at the source, where memory takes that: QEMU finds it
 // when the copy begins, and lanes that stand. A path that answers nobody now is tried on, and
@@ -69,7 +69,7 @@ func (m *outgoing) openLanes() error {
 		return err
 	}
 	c := proxy.SourceConfig{
-		Socket: m.lanesSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
+		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
 		Limit:  m.bandwidth.Share(),
 		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
 	}

@@ -99,7 +99,7 @@ func TestLanesArePrepared(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the lane is open still")
 	}
-	if _, err := os.Stat(m.lanesSocket()); !os.IsNotExist(err) {
+	if _, err := os.Stat(m.outSocket()); !os.IsNotExist(err) {
 		t.Errorf("what QEMU was to find: %v", err)
 	}
 	if m.work.forward != nil || m.work.lanes != nil {

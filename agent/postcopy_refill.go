@@ -260,7 +260,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	n, _ := m.a.config.Find(m.plan.To)
 	all := m.paths(n)
 	c := proxy.SourceConfig{
-		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Refill: true,
+		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Refill: true,
 		Buffer: m.guest.Held.Description.Memory + leastBuffer, Limit: m.bandwidth.Share(),
 	}
 	var share *laneShare

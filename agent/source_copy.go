@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"time"
 
 	"godwit/agent/peer"
@@ -62,17 +61,16 @@ func (m *outgoing) noteTicks(ctx context.Context, err error) {
 func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	m.beginWire()
 	opts := migrateOptions(m.plan, channelsOver(m.plan, len(paths)))
-	opts.MaxBandwidth = m.beginQEMUPart()
+	opts.URI, opts.MaxBandwidth = "unix:"+m.outSocket(), m.beginQEMUPart()
 	m.work.throttling = policy.Throttling{Most: m.a.config.MostThrottle(m.plan)}
 	opts.Throttles = m.work.throttling.Most > 0
 	switch {
 	case direct(m.plan):
 		opts.URI = m.work.prepared.Memory
 	case ownPath(m.plan):
-		opts.URI, opts.MaxBandwidth = "unix:"+m.lanesSocket(), 0
+		opts.MaxBandwidth = 0
 	default:
-		socket := filepath.Join(m.guest.Held.Dir, "out.sock")
-		forward, err := transfer.ListenSource(m.a.ctx, socket, m.bandwidth.Share(), func(ctx context.Context, number int) (net.Conn, error) {
+		forward, err := transfer.ListenSource(m.a.ctx, m.outSocket(), m.bandwidth.Share(), func(ctx context.Context, number int) (net.Conn, error) {
 			// The main stream goes over the best path; pages over all in turn.
 			path := paths[number%len(paths)]
 			header := peer.Header{Migration: m.plan.ID, Kind: "memory", Number: number}
@@ -86,7 +84,6 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 		}
 		m.work.forward = forward
 		m.work.share.Follow(func() int64 { return forward.Stats().Forward })
-		opts.URI = "unix:" + socket
 	}
 	err := m.guest.Machine.Migrate(ctx, opts)
 	if err != nil && m.work.forward != nil && m.work.forward.Err() != nil {
