@@ -61,23 +61,23 @@ type Agent struct {
 	promised   promises           // addresses that guests will have
 	vacated    vacated            // addresses that guests left lately
 	endpoints  uplinks.Endpoints  // of MPTCP, for memory
-	shares     uplinks.WireShares // whose counted bytes are
+	shares     uplinks.WireShares // of the bytes that meters count, each migration's
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
 	routers    routers            // what was heard of those on the LAN
-	owedWords  *owedWords         // to subnet agents, not answered yet
-	rarely     rarely             // what was said of what is looked after all the time
+	owedWords  *owedWords         // what subnet agents were asked, and have not answered yet
+	rarely     rarely             // what was logged lately, and is not logged again at once
 
-	making sync.Mutex // of a tunnel that a detour has already: it is made again, by the same name, by one at a time
+	making sync.Mutex // held by who makes a detour's tunnel again, or takes it down: both have one name
 
 	mu           sync.Mutex
 	outgoing     map[string]*outgoing
 	incoming     map[string]*incoming
-	arrivals     uint64                // admitted so far
+	arrivals     uint64                // incoming migrations admitted so far
 	abortedEarly map[string]earlyAbort // by source and id: migrations given up before their prepare came here
 	unread       map[string]string     // why a journal was left alone, by migration
-	unwritten    map[string]*unwritten // journals of what has ended; by migration
-	silent       map[string]*Guest     // under care by an earlier agent, and their QEMU does not answer yet
-	asked        map[string]askedWay   // to go, and nobody has answered; by detour
+	unwritten    map[string]*unwritten // journals of migrations that have ended, and are not in the history yet; by migration
+	silent       map[string]*Guest     // guests that an earlier agent had under care, and whose QEMU does not answer yet; by name
+	asked        map[string]askedWay   // ways whose far end was asked to go, and has not answered; by detour
 	links        map[string]*peer.Link
 	meters       map[string]*meter.Meter  // by uplink device
 	beside       map[string]*proxy.Beside // by source

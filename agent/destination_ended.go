@@ -66,8 +66,8 @@ func (a *Agent) comesHere(guest string) error {
 	return nil
 }
 
-// expectNew is guests.expect for a guest that is started or adopted. What comes is asked for once the name is taken: a migration that is admitted after
-// that finds it so.
+// expectNew is guests.expect for a guest that is started or adopted. Migrations to here are looked at after its name
+// was taken: one that is admitted later finds that it is.
 func (a *Agent) expectNew(g *Guest) error {
 	taken := a.guests.expect(g)
 	err := cmp.Or(a.comesHere(g.name()), taken)

@@ -13,10 +13,10 @@ const (
 	wordsEvery = 2 * time.Millisecond
 )
 
-// hearFirstWords lets a guest for which packets were held answer some of them before it is
-// asked anything, and then leaves it alone for as long again: of its programs each has to say something for the
-// first time. What it does first it does slowly (without KVM each instruction that it had
-// run before is translated anew), and those who wait for it are its clients. A quick guest is asked at once.
+// hearFirstWords lets a guest for which packets were held answer some of them before it is asked
+// anything, and then leaves it alone for as long again. What each of its programs does first after a move
+// is slow (without KVM every instruction is translated anew), and its clients wait for that. A quick guest
+// is asked soon.
 func (m *incoming) hearFirstWords(ctx context.Context) {
 	rep := m.rec.Snapshot()
 	if m.work.queue == nil || rep.Held == nil {

@@ -81,7 +81,7 @@ func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 			continue
 		}
 		all.Go(func() {
-			most := 1500 // as ever, unless guests' packets are larger
+			most := 1500 // Ethernet's, unless guests' packets are larger
 			if m.a.config.Network.MTU > most {
 				most = probe.Largest
 			}
@@ -94,8 +94,9 @@ func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 	m.work.memoryMTUs = mtus
 }
 
-// offerTunnels names this end of a tunnel for each path, as far as it is known
-// before the other end is, which answers what was asked; nil: it is not known. mtus are the tunnels', there is of answeringEnd.
+// offerTunnels makes this host's end of a tunnel for each path, with an MTU of mtus: what the other
+// host is told of it, and its configuration. asked is what the other host has told of its ends, nil
+// where it is still to be asked; there, the prefixes that its inner addresses must not be of.
 func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []pathTunnel, there []netip.Prefix) ([]pathTunnel, []tunnel.Config, error) {
 	if len(mtus) != len(paths) {
 		return nil, nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(

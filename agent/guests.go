@@ -31,13 +31,13 @@ type Guest struct {
 	mu       sync.Mutex
 	open     guest.Channel      // see channel
 	stopDial context.CancelFunc // see dialsUntil
-	busy     string             // id of the migration under way
+	busy     string             // who has it: the id of a migration, or a word for what else is done with it; see take
 	booted   string             // what became of it when it booted anew; "": it did not, as far as is known
 	udp      udpUse
 	udpOf    map[netip.Addr]udpUse // by address; see isQuiet
-	looked   time.Time             // for addresses that nothing needs, last
+	looked   time.Time             // when it was last asked which of its addresses nothing needs
 	deaf     time.Time             // until when it is not asked again; see isDeaf
-	stand    struct {              // how often a subnet agent was asked for it, and when it may be again
+	stand    struct {              // how often a subnet agent was asked to stand for it, and when it may be asked again
 		tries int
 		next  time.Time
 	}

@@ -31,7 +31,7 @@ type incoming struct {
 	inbox  chan migration.Input
 	work   *destinationWork
 	ran    atomic.Bool       // the guest has run here, or may have
-	order  uint64            // see owed
+	order  uint64            // its place among those that were admitted; see owed
 	before []migration.Input // what was said while its QEMU answered nobody
 
 	heard atomic.Int64                      // when the source was last heard, ns since started
@@ -49,8 +49,8 @@ type incoming struct {
 	starving  atomic.Bool // its QEMU answers nobody yet, as it waits for a page: see resumeStarving
 	dir       string      // the guest's, also while its QEMU does not answer
 	refilling sync.Mutex  // lanes are replaced by one at a time
-	stalls    stallCount  // under rec's
-	late      latePages   // what a lab compares
+	stalls    stallCount  // under the mutex of rec
+	late      latePages   // pages that followed the guest, which a lab compares
 }
 
 // destinationJournal is the state that survives the agent.

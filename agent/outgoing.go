@@ -33,19 +33,19 @@ type outgoing struct {
 	kept json.RawMessage // of the report, as the journal has it; see figures
 
 	found bool // an earlier agent began it
-	aside bool // it has ended, and its guest is none of its business any more; see guestLeft
+	aside bool // it has ended, and has nothing to do with its guest any more; see guestLeft
 	lost  bool // an agent that was started again found the guest's QEMU gone, for sure, or another in its place
 
-	process string // that the guest's QEMU is, see processOf; "": not known
+	process string // which one the guest's QEMU is, see processOf; "": not known
 
-	untaken   *Taken           // that it was taken back, which could not be kept for whom it is to be told; nil: it was
-	calledOff *migration.Input // an abort while all is undone, to begin again
-	nextMode  string           // of the next try, where it begins again: as it was asked for, or see turnsHybrid; "": as it has
+	untaken   *Taken           // what its other host is to be told, and could not be written down yet; nil: nothing
+	calledOff *migration.Input // an abort that came while it is undone to begin again
+	nextMode  string           // mode of its next try: as it was asked for, or hybrid (turnsHybrid); "": the plan's
 
-	carry int64 // bit/s that the paths carried at the end of a try that was given up; 0: nobody has seen it
+	carry int64 // bit/s that the paths carried when its last try was given up; 0: none was
 
 	bandwidth uplinks.Limit
-	itself    string // the transfer, where QEMU sends by itself (direct), for others to read: the plan changes while it is checked
+	itself    string // the plan's transfer where QEMU sends by itself (direct), else ""; for others to read: the check changes the plan
 
 	told atomic.Pointer[migration.Source] // state, for others to read; see snapshot
 }

@@ -39,8 +39,8 @@ func (m *outgoing) couldRun(ctx context.Context) bool {
 	}
 }
 
-// couldRunSoon is couldRun for who asks the destination something else next: where it says nothing for as long as the release is waited
-// for, that is doubt, and it must be told.
+// couldRunSoon is couldRun for as long as one try of the release: whoever calls it in the release must tell of a
+// doubt where the destination says nothing for that time.
 func (m *outgoing) couldRunSoon(ctx context.Context) bool {
 	ctx, cancel := limits.Release.On(ctx)
 	defer cancel()

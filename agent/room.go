@@ -12,7 +12,7 @@ import (
 // What a host keeps lies in directories of its state: "disks", "visits", and in "" what else there is. Each may be a file system
 // of its own, such as a volume for disks.
 
-// placeOf is where that lies, or will: a directory that is not there yet is made in the state directory.
+// placeOf is where what lies, or will: a directory that is not there yet is made in the state directory.
 func (a *Agent) placeOf(what string) string {
 	dir := a.config.StatePath(what)
 	if _, err := os.Stat(dir); err != nil {
@@ -21,7 +21,8 @@ func (a *Agent) placeOf(what string) string {
 	return dir
 }
 
-// roomFor says whether there is room for as many bytes, and the reserve, where that lies. Memory that is kept there makes way.
+// roomFor says whether there is room for so many bytes, and the reserve, where what lies. Memory of earlier visits
+// that is kept on the same file system makes way.
 func (a *Agent) roomFor(what string, bytes int64) (free int64, ok bool, err error) {
 	look := func() error {
 		var stat unix.Statfs_t
@@ -42,7 +43,7 @@ func (a *Agent) roomFor(what string, bytes int64) (free int64, ok bool, err erro
 	return free, err == nil && free >= bytes+diskReserve, err
 }
 
-// share says whether both lie on one file system; where that is not known, they are taken to.
+// share says whether both lie on one file system, or may.
 func (a *Agent) share(what, other string) bool {
 	var one, two unix.Stat_t
 	if unix.Stat(a.placeOf(what), &one) != nil || unix.Stat(a.placeOf(other), &two) != nil {

@@ -297,8 +297,8 @@ type needed struct {
 	Lease  time.Duration `json:"lease,omitempty"`  // of what was left when that was asked; 0: for good
 }
 
-// settle ends d's part in leading packets to its guest, as far as no lease needs it, and says whether it has
-// any left. Where what is needed was not written down, by an agent of before, all may be.
+// settle ends what d leads to its guest, but for what a lease needs, and says whether that is anything. nil: an
+// earlier agent has not written down what is needed, and all of it may be.
 func (n *needed) settle(d *detour.Detour, forGood bool) bool {
 	if n == nil {
 		n = &needed{Leased: d.Addresses()}
@@ -319,8 +319,9 @@ func (n *needed) givenUp(d *detour.Detour) bool {
 	return n != nil && slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() && !slices.Contains(n.Leased, v.Addr) })
 }
 
-// tellInVain tells homes that go on sending here what the guest needs no more, as nobody asked them to send it elsewhere, before their detours end
-// here. What was for good no lease ends there: of that they are told on.
+// tellInVain tells homes which send addresses here that the guest needs no more, and were not asked to send them
+// elsewhere, that this ends; it comes before their detours end here. A home that sends for good is told until it
+// answers, as no lease ends that.
 func (m *outgoing) tellInVain(n *needed) {
 	for _, d := range m.a.detours.List(m.plan.Guest) {
 		e, forGood := ending{Detour: d.ID, Peer: d.Peer}, d.Leased && d.Until.IsZero()
