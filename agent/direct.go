@@ -297,7 +297,7 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 	return nil
 }
 
-// endDirect ends what raiseDirect and raiseMultipath made.
+// endDirect ends what raiseDirect and openLanes made.
 func (m *outgoing) endDirect(ctx context.Context) error {
 	err := m.a.endpoints.Drop(m.work.endpoints)
 	m.work.endpoints = nil

@@ -83,7 +83,7 @@ func (m *outgoing) openLanes() error {
 	if multipath(m.plan) {
 		lane, err := m.multipathLane(all)
 		if err == nil {
-			err = m.raiseMultipath(all)
+			m.work.endpoints, err = m.a.endpoints.JoinFrom(locals(all))
 		}
 		if err != nil {
 			return err

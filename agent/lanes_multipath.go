@@ -40,15 +40,6 @@ func (m *incoming) prepareMultipath() error {
 	return err
 }
 
-// raiseMultipath lets the source's path manager join from each uplink.
-func (m *outgoing) raiseMultipath(all []peer.Path) (err error) {
-	if !multipath(m.plan) {
-		return nil
-	}
-	m.work.endpoints, err = m.a.endpoints.JoinFrom(locals(all))
-	return err
-}
-
 // locals are this host's ends of paths.
 func locals(all []peer.Path) (out []netip.Addr) {
 	for _, p := range all {
