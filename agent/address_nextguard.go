@@ -80,10 +80,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 			continue
 		}
 		n := m.a.config.Network
-		subnet := config.Subnet{Prefix: n.V6, Gateway: n.Gateway6}
-		if next.Prefix.Addr().Is4() {
-			subnet = config.Subnet{Prefix: n.V4, Gateway: n.Gateway4}
-		}
+		subnet := config.Subnet{Prefix: n.SubnetOf(next.Prefix.Addr()), Gateway: n.GatewayOf(next.Prefix.Addr().Is4())}
 		addr, given := m.given(ctx, subnet)
 		if !given {
 			var err error
