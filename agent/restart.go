@@ -21,11 +21,7 @@ func (a *Agent) resumeMigration(ctx context.Context, id string, lost map[string]
 	var head struct {
 		Side string `json:"side"`
 	}
-	log, err := journal.Open(a.config.StatePath("journal"), id, &head)
-	if err != nil {
-		return err
-	}
-	if err := log.Close(); err != nil {
+	if err := journal.Read(a.config.StatePath("journal"), id, &head); err != nil {
 		return err
 	}
 	switch head.Side {
