@@ -191,9 +191,6 @@ const (
 	laneFresh  = 700 * time.Millisecond
 )
 
-// lanesMoved grows with every byte that moves on a lane.
-func (m *outgoing) lanesMoved() int64 { return m.work.lanes.Stats().Heard.UnixNano() }
-
 // lanesReady says whether a switchover may rely on the lanes now.
 func (m *outgoing) lanesReady() bool {
 	if m.work.lanes == nil {

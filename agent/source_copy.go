@@ -279,7 +279,7 @@ func (m *outgoing) moved(p vm.Progress) int64 {
 	case *transfer.Source:
 		return p.Transferred + f.Stats().Forward
 	case *proxy.Source:
-		return m.lanesMoved()
+		return f.Stats().Heard.UnixNano() // grows with every byte that moves on a lane
 	}
 	return p.Transferred
 }
