@@ -36,10 +36,10 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 	if m.work.listedBefore == nil || m.listingFailed() {
 		m.work.listedBefore = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
 	}
-	if g.Held.Description.Silent() || m.rec.Snapshot().FirstTick != nil {
-		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
+	ticks := func(every time.Duration) error {
+		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, every) })
 	}
-	if m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, tickHeard) }) == nil {
+	if !g.Held.Description.Silent() && m.rec.Snapshot().FirstTick == nil && ticks(tickHeard) == nil {
 		first := firstTick(ctx, m.rec, g.channel())
 		sleep(ctx, ticksHeard*tickHeard)
 		if first != nil {
@@ -47,7 +47,7 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 			m.rec.Edit(func(r *record.Report) { r.FirstTick = first })
 		}
 	}
-	return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
+	return ticks(0)
 }
 
 // awaitListed returns when the list of connections that was asked for is there, or limits.Listed has passed: subflows that
