@@ -101,7 +101,7 @@ func (m *outgoing) watchGuest() {
 		if m.snapshot().Released() {
 			return
 		}
-		if err := m.abort(&migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s %s during the migration", m.plan.Guest, what)}); err != nil {
+		if err := m.abort(goneProblem(m.plan.Guest, what)); err != nil {
 			m.a.log.Info("guest's end", "migration", m.plan.ID, "error", err)
 		}
 	}
