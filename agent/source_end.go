@@ -43,7 +43,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 		return err
 	}
 	var last atomic.Pointer[record.Tick]
-	stop, done, heard := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	done, heard := make(chan struct{}), make(chan struct{})
 	following, leave := context.WithCancel(m.a.ctx)
 	var slowing sync.WaitGroup
 	slower := func() {
@@ -53,13 +53,11 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	}
 	go func() {
 		defer close(done)
-		hearTicks(m.rec, c, &last, stop, sync.OnceFunc(func() { close(heard) }), func() { slowing.Go(slower) })
+		hearTicks(m.rec, c, &last, following.Done(), sync.OnceFunc(func() { close(heard) }), func() { slowing.Go(slower) })
 	}()
-	end := sync.OnceFunc(func() { close(stop) })
 	m.work.lastTick = last.Load
 	m.work.endTicks = func() *record.Tick {
 		leave()
-		end()
 		<-done
 		slowing.Wait() // it may have them go on, when somebody has them end
 		return last.Load()
