@@ -23,9 +23,7 @@ func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
 	if err != nil {
 		return err
 	}
-	ask, cancel := limits.GuestStep.On(ctx)
-	defer cancel()
-	if err := limits.Says(ask, c.DropAddress(ask, addrs...)); err != nil {
+	if err := limits.GuestStep.Do(ctx, func(ctx context.Context) error { return c.DropAddress(ctx, addrs...) }); err != nil {
 		return err
 	}
 	g.remember(func(h *care.Held) { h.ToDrop = without(h.ToDrop, addrs) })

@@ -99,9 +99,7 @@ func (w *destinationWork) stop() {
 func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 	switch e {
 	case migration.Receive:
-		ctx, cancel := limits.Receive.On(ctx)
-		defer cancel()
-		return limits.Says(ctx, m.receive(ctx))
+		return limits.Receive.Do(ctx, m.receive)
 	case migration.StartGuest:
 		return m.start(ctx)
 	case migration.Adopt:
@@ -118,9 +116,7 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 		}
 		return m.leave(ctx)
 	case migration.SendBack:
-		ctx, cancel := limits.SendBack.On(ctx)
-		defer cancel()
-		return limits.Says(ctx, m.sendBack(ctx))
+		return limits.SendBack.Do(ctx, m.sendBack)
 	}
 	return fmt.Errorf("effect %q: unknown", e)
 }

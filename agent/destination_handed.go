@@ -76,9 +76,7 @@ func (a *Agent) announceGuest(g *Guest) error {
 	if g.Machine == nil {
 		return nil
 	}
-	ctx, cancel := limits.Announce.On(a.ctx)
-	defer cancel()
-	err := limits.Says(ctx, g.Machine.Announce(ctx))
+	err := limits.Announce.Do(a.ctx, g.Machine.Announce)
 	h := g.held()
 	for _, addr := range h.Addresses {
 		if addr.Home == a.config.Host {

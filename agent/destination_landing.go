@@ -69,9 +69,7 @@ func (m *incoming) recall() {
 
 // asked bounds one thing that the guest is asked for in the handover.
 func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) error {
-	ctx, cancel := limits.GuestStep.ForCrowd(m.plan.Connections, 1).On(ctx)
-	defer cancel()
-	return limits.Says(ctx, ask(ctx))
+	return limits.GuestStep.ForCrowd(m.plan.Connections, 1).Do(ctx, ask)
 }
 
 // handOver hands the guest's connections over from its old addresses to the next.

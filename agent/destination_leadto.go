@@ -67,10 +67,7 @@ func (m *incoming) emptyTap(ctx context.Context) {
 	taken := func(ctx context.Context) error {
 		return netstate.Taken(ctx, g.Held.Taps[nic], g.Held.Description.NICs[nic].Hardware(), m.plan.Held[0].Prefix.Addr())
 	}
-	soon, cancel := limits.OldSoon.On(ctx)
-	err := taken(soon)
-	cancel()
-	if err == nil {
+	if limits.OldSoon.Do(ctx, taken) == nil {
 		return
 	}
 	if frames, err := hold.ReadLeft(g.Taps[nic]); err != nil {
@@ -80,9 +77,7 @@ func (m *incoming) emptyTap(ctx context.Context) {
 	} else if sent > 0 {
 		m.rec.Note(fmt.Sprintf("%d packets were left in the old NIC's tap and went to the other", sent))
 	}
-	limited, cancel := limits.OldNIC.On(ctx)
-	defer cancel()
-	if err := taken(limited); err != nil {
-		m.a.log.Info("what is in the old NIC's ring may be lost", "migration", m.plan.ID, "error", limits.Says(limited, err))
+	if err := limits.OldNIC.Do(ctx, taken); err != nil {
+		m.a.log.Info("what is in the old NIC's ring may be lost", "migration", m.plan.ID, "error", err)
 	}
 }

@@ -287,10 +287,7 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 		return err
 	}
 	for _, t := range tunnels {
-		ctx, cancel := limits.TryTunnel.On(ctx)
-		err := limits.Says(ctx, t.Verify(ctx))
-		cancel()
-		if err != nil {
+		if err := limits.TryTunnel.Do(ctx, t.Verify); err != nil {
 			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("tunnel for memory to %s: %v", t.Remote, err)}
 		}
 	}

@@ -299,9 +299,8 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 		way.Hurry(w.left)
 	}
 	m.bandwidth.KeepApart(0) // QEMU does not heed its limit either when it comes to its end
-	ctx, cancel := limits.Limit{Name: "disks_in_sync", For: m.plan.Downtime + syncGrace}.On(ctx)
-	defer cancel()
-	if err := m.rec.Timed(record.StepDisks, func() error { return limits.Says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {
+	limit := limits.Limit{Name: "disks_in_sync", For: m.plan.Downtime + syncGrace}
+	if err := m.rec.Timed(record.StepDisks, func() error { return limit.Do(ctx, w.blocks.FinishMirrors) }); err != nil {
 		m.cutMirrors() // nothing of QEMU may wait for a dead path: the guest is to run on
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: its disks did not get in sync with %s: %v", m.plan.Guest, m.plan.To, err)}
 	}

@@ -72,9 +72,7 @@ func (m *outgoing) compareCopied(ctx context.Context) error {
 		return nil
 	}
 	patience := limits.Limit{Name: "patience", For: m.a.config.Patience}
-	ctx, cancel := patience.On(ctx)
-	defer cancel()
-	return limits.Says(ctx, m.call(ctx, "disks", copied, nil))
+	return patience.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "disks", copied, nil) })
 }
 
 // peerDisks says whether this host has of each read-only disk what was sent.

@@ -164,9 +164,7 @@ func (a *Agent) stopTicks(g *Guest) {
 	if c == nil {
 		return
 	}
-	ctx, cancel := limits.EndTicks.On(a.ctx)
-	defer cancel()
-	if err := limits.Says(ctx, c.Ticks(ctx, 0)); err != nil {
+	if err := limits.EndTicks.Do(a.ctx, func(ctx context.Context) error { return c.Ticks(ctx, 0) }); err != nil {
 		a.log.Info("end ticks", "guest", g.name(), "error", err)
 	}
 }

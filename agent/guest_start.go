@@ -315,9 +315,7 @@ func (a *Agent) discard(g *Guest) {
 // dismantle is discard for a guest whose name nobody else is to have yet.
 func (a *Agent) dismantle(g *Guest) {
 	if g.Machine != nil {
-		ctx, cancel := limits.EndGuest.On(context.Background())
-		defer cancel()
-		if err := limits.Says(ctx, g.Machine.Quit(ctx)); err != nil {
+		if err := limits.EndGuest.Do(context.Background(), g.Machine.Quit); err != nil {
 			a.log.Error("end qemu", "guest", g.name(), "error", err)
 		}
 	}

@@ -109,9 +109,7 @@ func (a *Agent) updateNames(ctx context.Context, guest string, addrs []netip.Add
 		if i > 0 && !still() {
 			return fmt.Sprintf("name service: not told, and the guest has left %s since: %v", join(addrs), last)
 		}
-		try, cancel := limits.NameTry.On(ctx)
-		last = limits.Says(try, c.Update(try, guest, addrs))
-		cancel()
+		last = limits.NameTry.Do(ctx, func(ctx context.Context) error { return c.Update(ctx, guest, addrs) })
 		if last == nil {
 			return fmt.Sprintf("name service: %s is %s now", c.NameOf(guest), join(addrs))
 		}

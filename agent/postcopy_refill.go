@@ -227,9 +227,7 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 	m.beginWire()
 	ask := Refill{m.state.Epoch, newLaneKey()}
 	var answer RefillAnswer
-	try, cancel := limits.Refill.On(ctx)
-	defer cancel()
-	if err := limits.Says(try, m.call(try, "refill", ask, &answer)); err != nil {
+	if err := limits.Refill.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "refill", ask, &answer) }); err != nil {
 		return false, err
 	}
 	switch answer.State {

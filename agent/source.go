@@ -255,9 +255,7 @@ func (m *outgoing) drain(ctx context.Context, t *os.File) {
 func (m *outgoing) unflip(ctx context.Context) error {
 	err := m.a.detours.Flip(m.detourID(), false)
 	if m.comesHome() {
-		ask, cancel := limits.UndoAway.On(ctx)
-		defer cancel()
-		away := limits.Says(ask, m.call(ask, "away", Turn{m.plan.Epoch}, nil))
+		away := limits.UndoAway.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "away", Turn{m.plan.Epoch}, nil) })
 		if away != nil {
 			m.keepAway()
 		}

@@ -177,10 +177,8 @@ const landingPause = 300 * time.Millisecond
 
 // askLanded asks the destination what has become of the guest, and of what it needs from here.
 func (m *outgoing) askLanded(ctx context.Context) error {
-	attempt, cancel := limits.Landed.On(ctx)
-	defer cancel()
 	var landed LandedAnswer
-	if err := limits.Says(attempt, m.call(attempt, "landed", nil, &landed)); err != nil {
+	if err := limits.Landed.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "landed", nil, &landed) }); err != nil {
 		return err
 	}
 	landed.sane()

@@ -226,9 +226,7 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 	case m.state.LedAway():
 		limit = limits.UndoHeld
 	}
-	ask, cancel := limit.On(ctx)
-	defer cancel()
-	err := limits.Says(ask, m.call(ask, "abort", why, nil))
+	err := limit.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "abort", why, nil) })
 	var away *peer.Unreachable
 	if errors.As(err, &away) && m.a.ctx.Err() == nil {
 		m.rec.Note(fmt.Sprintf("%s does not answer: it is asked on to undo, and undoes by itself when it hears of the end", m.plan.To))

@@ -125,6 +125,13 @@ func (l Limit) On(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, l.For, &passed{l})
 }
 
+// Do has f end within the limit; its error says so where that has passed.
+func (l Limit) Do(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := l.On(ctx)
+	defer cancel()
+	return Says(ctx, f(ctx))
+}
+
 // Since bounds ctx by what is left of the limit for something that began then.
 func (l Limit) Since(ctx context.Context, begun time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, begun.Add(l.For), &passed{l})
