@@ -71,7 +71,7 @@ func refusal(t *testing.T, err error, words ...string) {
 func TestAutoIsTold(t *testing.T) {
 	plan := migration.Plan{Guest: "web", Mode: "precopy", Transfer: "auto", Network: "tunnel"}
 	m := &outgoing{guest: &Guest{}, plan: plan, work: &sourceWork{facts: vm.Facts{Hold: vm.HoldAck}}, rec: record.New("paris", plan, time.Now())}
-	err := m.checkGuest(t.Context(), func(_ migration.Code, format string, _ ...any) error { return errors.New(format) })
+	err := m.checkGuest(t.Context())
 	if rep := m.rec.Snapshot(); err != nil || rep.Transfer != "lanes" || rep.Mode != "precopy" || rep.Network != "tunnel" {
 		t.Errorf("%s, %s, %s, %v; want precopy, lanes, tunnel", rep.Mode, rep.Transfer, rep.Network, err)
 	}

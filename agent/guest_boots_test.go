@@ -258,7 +258,7 @@ func TestHandedAddresses(t *testing.T) {
 	}
 	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 	g.open = &bootable{id: "second", nics: [2]map[netip.Addr]bool{}}
-	if err := out.checkGuest(t.Context(), func(_ migration.Code, format string, _ ...any) error { return errors.New(format) }); err != nil || out.work.boot != "first" {
+	if err := out.checkGuest(t.Context()); err != nil || out.work.boot != "first" {
 		t.Errorf("at its source: boot %q, %v", out.work.boot, err)
 	}
 	p.Boot, p.Description.Memory = strings.Repeat("x", care.LongestBoot+1), 1<<28

@@ -17,19 +17,19 @@ import (
 // whose other NIC is a part of a bridge or a bond: nobody would get to an address there.
 
 // settleAbove has such a guest keep its address, where nobody has said otherwise.
-func (m *outgoing) settleAbove(info guest.Info, refuse func(migration.Code, string, ...any) error) error {
+func (m *outgoing) settleAbove(info guest.Info) error {
 	device, addr := above(info, bare(m.plan.Held))
 	spare := spareIsPart(info, m.guest.held().Description, m.plan.Active)
 	switch {
 	case device == "" && spare == "" || m.plan.KeepsAddress():
 	case device == "" && m.plan.Network != "auto":
-		return refuse(migration.CodeGuest, "network %s: its spare NIC %s is a part of a bridge or bond, and nobody would get to a next address there; take it out of that, or keep the address with --network tunnel",
+		return m.problem(migration.CodeGuest, "network %s: its spare NIC %s is a part of a bridge or bond, and nobody would get to a next address there; take it out of that, or keep the address with --network tunnel",
 			m.plan.Network, spare)
 	case device == "":
 		m.plan.Network = "tunnel"
 		m.rec.Note(fmt.Sprintf("network auto: tunnel, since the guest's spare NIC %s is a part of a bridge or bond, where nobody would get to a next address: it keeps the address", spare))
 	case m.plan.Network != "auto":
-		return refuse(migration.CodeGuest, "network %s: its address %s is on %s, which lies over its NIC, and the next one would not get there; keep the address with --network tunnel, or put it on the NIC itself",
+		return m.problem(migration.CodeGuest, "network %s: its address %s is on %s, which lies over its NIC, and the next one would not get there; keep the address with --network tunnel, or put it on the NIC itself",
 			m.plan.Network, addr, device)
 	default:
 		m.plan.Network = "tunnel"

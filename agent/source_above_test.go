@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -40,7 +39,7 @@ func TestAddressAboveTheNIC(t *testing.T) {
 	} {
 		plan := migration.Plan{Network: c.network, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}}
 		m := &outgoing{guest: having(t, nil, nil), plan: plan, rec: record.New("rome", plan, time.Now())}
-		err := m.settleAbove(guest.Info{NICs: c.nics}, func(_ migration.Code, format string, a ...any) error { return fmt.Errorf(format, a...) })
+		err := m.settleAbove(guest.Info{NICs: c.nics})
 		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.refused)
 		}

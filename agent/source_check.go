@@ -25,9 +25,6 @@ import (
 // checkHere finds out whether this host and the guest can do it.
 func (m *outgoing) checkHere(ctx context.Context) error {
 	g := m.guest
-	refuse := func(code migration.Code, format string, a ...any) error {
-		return &migration.Problem{Code: code, Text: "migrate guest " + m.plan.Guest + ": " + fmt.Sprintf(format, a...)}
-	}
 	if err := m.a.wayBack(m.plan); err != nil {
 		return err
 	}
@@ -43,14 +40,14 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := (leaver{g.Held, g.hasChannel(), m.plan.KeepsAddress(), facts, status}).unfit(refuse); err != nil {
+	if err := (leaver{g.Held, g.hasChannel(), m.plan.KeepsAddress(), facts, status}).unfit(m.problem); err != nil {
 		return err
 	}
-	if err := unfitPages(refuse, m.plan.Mode, facts); err != nil {
+	if err := unfitPages(m.problem, m.plan.Mode, facts); err != nil {
 		return err
 	}
 	if err := netstate.Barred(m.a.config.Network.Bridge); err != nil {
-		return refuse(migration.CodePath, "%v", err)
+		return m.problem(migration.CodePath, "%v", err)
 	}
 	if err := m.checkHooks(); err != nil {
 		return err
@@ -58,7 +55,12 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	m.link.Ahead() // while the guest answers
 	m.beginSample()
 	m.measureWriting()
-	return m.checkGuest(ctx, refuse)
+	return m.checkGuest(ctx)
+}
+
+// problem is the error of this migration, which begins with its guest.
+func (m *outgoing) problem(code migration.Code, format string, a ...any) error {
+	return &migration.Problem{Code: code, Text: "migrate guest " + m.plan.Guest + ": " + fmt.Sprintf(format, a...)}
 }
 
 // leaver is a guest that is to leave here: its description, and what its hypervisor told.
@@ -103,16 +105,16 @@ func bestTransfer(facts vm.Facts, mode string) string {
 }
 
 // checkGuest asks the guest itself, and settles what `auto` means for it, which the report has from then on.
-func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
+func (m *outgoing) checkGuest(ctx context.Context) error {
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
 	if free, err := availableMemory(); err == nil && ownPath(m.plan) {
 		if why := lacksRoomToSend(m.work.facts.Memory, free); why != "" {
-			return refuse(migration.CodeCapacity, "%s", why)
+			return m.problem(migration.CodeCapacity, "%s", why)
 		}
 	}
-	if err := m.askGuest(ctx, refuse); err != nil {
+	if err := m.askGuest(ctx); err != nil {
 		return err
 	}
 	m.rec.Edit(func(r *record.Report) { r.Mode, r.Transfer, r.Network = m.plan.Mode, m.plan.Transfer, m.plan.Network })
@@ -120,7 +122,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 }
 
 // askGuest is checkGuest for what only the guest itself knows. One that cannot be asked, or is silent, and keeps its address needs not be.
-func (m *outgoing) askGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
+func (m *outgoing) askGuest(ctx context.Context) error {
 	m.work.boot = m.guest.held().ComesIn(guest.Info{}) // one that does not answer may be booting anew
 	if !m.guest.hasChannel() {                         // it keeps its address, see unfit
 		return nil
@@ -130,7 +132,7 @@ func (m *outgoing) askGuest(ctx context.Context, refuse func(migration.Code, str
 		if m.plan.KeepsAddress() {
 			return nil
 		}
-		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
+		return m.problem(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
 	if d := m.guest.Held.Description; d.Silent() {
 		m.rec.Note("nobody in the guest can be asked (agent: dhcp): its next address is given by DHCP, which connections follow is its own path manager's work and is not waited for, and its pause is not measured; godwit-guest in it can do these (docs/guest.md)")
@@ -143,7 +145,7 @@ func (m *outgoing) askGuest(ctx context.Context, refuse func(migration.Code, str
 	m.noteUnread(info.Unread)
 	m.dropFirst(ctx)
 	m.noteUntold(info)
-	if err := m.settleAbove(info, refuse); err != nil {
+	if err := m.settleAbove(info); err != nil {
 		return err
 	}
 	m.settleNetwork(ctx)
