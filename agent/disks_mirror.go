@@ -132,7 +132,7 @@ func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]
 		out[disks[n].ID] = d
 	}
 	if err != nil {
-		return nil, nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: %s does not grant its disks: %v", m.plan.Guest, m.plan.To, limits.Says(ctx, err))}
+		return nil, nil, m.problem(migration.CodePath, "%s does not grant its disks: %v", m.plan.To, limits.Says(ctx, err))
 	}
 	return out, ways, nil
 }
@@ -199,8 +199,8 @@ func (m *outgoing) lookAtMirrors(ctx context.Context) ([]vm.MirrorState, error) 
 	}
 	switch verdict {
 	case policy.SeedStalled:
-		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-			"migrate guest %s: nothing of its disks got to %s for %v, with %d MiB to go; see whether the paths work", m.plan.Guest, m.plan.To, m.a.config.Patience, look.Remaining>>20)}
+		return nil, m.problem(migration.CodePath,
+			"nothing of its disks got to %s for %v, with %d MiB to go; see whether the paths work", m.plan.To, m.a.config.Patience, look.Remaining>>20)
 	case policy.SeedBlock:
 		err = m.blockWrites(ctx, states, look)
 	}
@@ -233,8 +233,8 @@ func (m *outgoing) blockWrites(ctx context.Context, states []vm.MirrorState, loo
 	case w.refused.IsZero():
 		w.refused = look.At
 	case look.At.Sub(w.refused) > m.a.config.Patience:
-		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-			"migrate guest %s: it writes to its disk faster than the copy follows, and its QEMU does not let its writes wait (8.2 and newer do): %s; lower what it writes, or give the migration more bandwidth", m.plan.Guest, oneline.Of(err.Error()))}
+		return m.problem(migration.CodeHypervisor,
+			"it writes to its disk faster than the copy follows, and its QEMU does not let its writes wait (8.2 and newer do): %s; lower what it writes, or give the migration more bandwidth", oneline.Of(err.Error()))
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (m *outgoing) mirrorBroke(disk, why string) error {
 	if err := m.work.mirrors.forward.Err(); err != nil {
 		why += "; " + err.Error()
 	}
-	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: the copy of %s to %s broke: %s", m.plan.Guest, disk, m.plan.To, why)}
+	return m.problem(migration.CodeHypervisor, "the copy of %s to %s broke: %s", disk, m.plan.To, why)
 }
 
 func (m *outgoing) seedProgress(states []vm.MirrorState) record.CopyProgress {
@@ -302,7 +302,7 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	limit := limits.Limit{Name: "disks_in_sync", For: m.plan.Downtime + syncGrace}
 	if err := m.rec.Timed(record.StepDisks, func() error { return limit.Do(ctx, w.blocks.FinishMirrors) }); err != nil {
 		m.cutMirrors() // nothing of QEMU may wait for a dead path: the guest is to run on
-		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: its disks did not get in sync with %s: %v", m.plan.Guest, m.plan.To, err)}
+		return m.problem(migration.CodeHypervisor, "its disks did not get in sync with %s: %v", m.plan.To, err)
 	}
 	m.rec.Edit(func(r *record.Report) { r.DiskBytes = w.carried() })
 	return nil

@@ -24,13 +24,13 @@ func (m *outgoing) beginMirror(ctx context.Context, mirror vm.Mirror) error {
 	case err == nil:
 		return nil
 	case stalled:
-		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-			"migrate guest %s: nothing of its disks got to %s for %v; see whether the paths work", m.plan.Guest, m.plan.To, m.a.config.Patience)}
+		return m.problem(migration.CodePath,
+			"nothing of its disks got to %s for %v; see whether the paths work", m.plan.To, m.a.config.Patience)
 	}
 	if why := w.forward.Err(); why != nil {
 		err = fmt.Errorf("%w (%w)", err, why)
 	}
-	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: %v", m.plan.Guest, err)}
+	return m.problem(migration.CodeHypervisor, "%v", err)
 }
 
 // awaitStill waits until nothing of the disks has moved for as long as patience lasts; false: ctx ended before.

@@ -21,9 +21,9 @@ func (m *outgoing) checkHooks() error {
 		return nil
 	}
 	if m.plan.Insecure {
-		return &migration.Problem{Code: migration.CodeHook, Text: fmt.Sprintf(
-			"migrate guest %s: insecure_transfer does not go with hooks of %s (%s): anybody on the way could end QEMU's hold; drop it, or take the hooks away",
-			m.plan.Guest, migration.PreSourceSuspend, strings.Join(names, ", "))}
+		return m.problem(migration.CodeHook,
+			"insecure_transfer does not go with hooks of %s (%s): anybody on the way could end QEMU's hold; drop it, or take the hooks away",
+			migration.PreSourceSuspend, strings.Join(names, ", "))
 	}
 	if m.work.facts.Hold == vm.HoldLowBandwidth {
 		m.rec.Note(fmt.Sprintf("QEMU %s is held off the switchover by low bandwidth only: if it stops the guest while a hook of %s runs, the migration turns back",
@@ -89,9 +89,9 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 			err = m.copyEnded(ctx, p)
 		}
 		if err == nil && (p.Status == vm.PreSwitchover || p.Status == vm.Device) {
-			err = &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-				"migrate guest %s: QEMU %s stopped it while a hook of %s ran; use QEMU 8.1 or newer, or a hook that takes less time",
-				m.plan.Guest, m.work.facts.Version, migration.PreSourceSuspend)}
+			err = m.problem(migration.CodeHypervisor,
+				"QEMU %s stopped it while a hook of %s ran; use QEMU 8.1 or newer, or a hook that takes less time",
+				m.work.facts.Version, migration.PreSourceSuspend)
 		}
 		if err == nil {
 			_, err = m.diskLeft(ctx)

@@ -39,9 +39,9 @@ func (m *outgoing) budgetFits(n config.Neighbour) error {
 	if m.plan.Mode == "stopcopy" || least <= m.plan.Downtime {
 		return nil
 	}
-	return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
-		"migrate guest %s: the downtime budget of %v cannot be met: the round trip of %v to %s, and its devices' state, alone take %v of a pause; allow --downtime of at least %v",
-		m.plan.Guest, m.plan.Downtime, roundTrip(m.work.rtt), m.plan.To, roundTrip(least), policy.Allow(least))}
+	return m.problem(migration.CodeBudget,
+		"the downtime budget of %v cannot be met: the round trip of %v to %s, and its devices' state, alone take %v of a pause; allow --downtime of at least %v",
+		m.plan.Downtime, roundTrip(m.work.rtt), m.plan.To, roundTrip(least), policy.Allow(least))
 }
 
 // roundTrip is a time as people want to read it.
@@ -63,10 +63,10 @@ func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
 			cures += fmt.Sprintf(", or more --bandwidth than %d kbit/s", limit/1000)
 		}
 	}
-	return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
-		"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, %s%s%s; %s",
-		m.plan.Guest, m.plan.Downtime, float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6,
-		foreseen(look, copying), way, m.throttleWords(), cures)}
+	return m.problem(migration.CodeBudget,
+		"the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, %s%s%s; %s",
+		m.plan.Downtime, float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6,
+		foreseen(look, copying), way, m.throttleWords(), cures)
 }
 
 // foreseen is the shortest pause there would have been, and whether it is the hosts that were waited for.

@@ -197,7 +197,7 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	}
 	root, err := m.a.config.RootMark(m.work.offer.Description)
 	if err != nil {
-		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("migrate guest %s: %v", m.plan.Guest, err)}
+		return m.problem(migration.CodeGuest, "%v", err)
 	}
 	m.work.offer.Root = root
 	m.lookAtDisks(float64(m.carried(n)) / 8)
@@ -250,9 +250,9 @@ func (m *outgoing) overlap(n config.Neighbour) error {
 	}
 	for _, pair := range [][2]netip.Prefix{{m.a.config.Network.V4, n.V4}, {m.a.config.Network.V6, n.V6}} {
 		if pair[0].IsValid() && pair[1].IsValid() && pair[0].Overlaps(pair[1]) {
-			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-				"migrate guest %s: the guests' subnets of %s (%s) and %s (%s) overlap; give the sites different subnets",
-				m.plan.Guest, m.plan.FromSite, pair[0], m.plan.ToSite, pair[1])}
+			return m.problem(migration.CodeAddress,
+				"the guests' subnets of %s (%s) and %s (%s) overlap; give the sites different subnets",
+				m.plan.FromSite, pair[0], m.plan.ToSite, pair[1])
 		}
 	}
 	return nil

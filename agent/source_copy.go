@@ -97,7 +97,7 @@ func (m *outgoing) requirePaths() ([]peer.Path, error) {
 	n, _ := m.a.config.Find(m.plan.To)
 	all := m.paths(n)
 	if len(all) == 0 {
-		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink of %s that carries migrations reaches one of %s: both need one, by IPv4 or both by IPv6", m.plan.Guest, m.plan.From, m.plan.To)}
+		return nil, m.problem(migration.CodePath, "no uplink of %s that carries migrations reaches one of %s: both need one, by IPv4 or both by IPv6", m.plan.From, m.plan.To)
 	}
 	return all, nil
 }
@@ -241,9 +241,9 @@ func (m *outgoing) lookAtCopy(ctx context.Context, idle *standstill, paths []pee
 		return p, look, m.copyEnded(ctx, p)
 	}
 	if idle.see(time.Now(), m.moved(p)) {
-		return p, look, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-			"migrate guest %s: not a byte of its memory moved to %s in %v, %d MB are left; see whether the uplinks carry packets, then try again",
-			m.plan.Guest, m.plan.To, idle.patience, p.Remaining/1e6)}
+		return p, look, m.problem(migration.CodePath,
+			"not a byte of its memory moved to %s in %v, %d MB are left; see whether the uplinks carry packets, then try again",
+			m.plan.To, idle.patience, p.Remaining/1e6)
 	}
 	left, err := m.diskLeft(ctx)
 	if err != nil {
@@ -332,10 +332,10 @@ func (m *outgoing) copyEnded(ctx context.Context, p vm.Progress) error {
 	if m.work.forward != nil && m.work.forward.Err() != nil {
 		why += "; " + m.work.forward.Err().Error()
 		if given := m.givenUpThere(ctx); given != nil {
-			return &migration.Problem{Code: given.Code, Text: fmt.Sprintf("migrate guest %s: %s has given it up: %s; QEMU here: %s", m.plan.Guest, m.plan.To, given.Text, why)}
+			return m.problem(given.Code, "%s has given it up: %s; QEMU here: %s", m.plan.To, given.Text, why)
 		}
 	}
-	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: QEMU ended the copy: %s", m.plan.Guest, why)}
+	return m.problem(migration.CodeHypervisor, "QEMU ended the copy: %s", why)
 }
 
 // givenUpThere is why the destination will not run the guest, where it says so: what ended here is what followed from that.
