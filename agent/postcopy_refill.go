@@ -219,10 +219,8 @@ func (m *outgoing) lastPages(lanes *proxy.Source) record.CopyProgress {
 func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 	m.work.leaveMemory()
 	if forward := m.takeForward(); forward != nil {
-		forward.Close()             //nolint:errcheck // it has ended
-		if m.work.unfollow != nil { // what was kept of each page goes with them: there may be many tries
-			m.work.unfollow()
-		}
+		forward.Close()   //nolint:errcheck // it has ended
+		m.work.unfollow() // what was kept of each page goes with them: there may be many tries
 	}
 	m.beginWire()
 	ask := Refill{m.state.Epoch, newLaneKey()}
