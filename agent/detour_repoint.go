@@ -32,6 +32,7 @@ type Repoint struct {
 	Home      string         `json:"home,omitempty"` // of addresses that the host does not send away yet: who hands them over to it, as its subnet agent
 	TunnelKey string         `json:"tunnel_key"`
 	Tunnel    netip.AddrPort `json:"tunnel"`
+	TunnelTo  netip.Addr     `json:"tunnel_to,omitzero"` // at which uplink its other end is to be; invalid: at the first that carries guests
 	Kind      string         `json:"kind"`
 	Lease     time.Duration  `json:"lease"`             // hosts' clocks differ: what is left, not until when
 	Forever   bool           `json:"forever,omitempty"` // no end
@@ -184,7 +185,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err := a.ownName(id); err != nil {
 		return none, err
 	}
-	local, err := a.guestEnd(n, netip.Addr{})
+	over, err := a.wayOver(ctx, link, n)
 	if err != nil {
 		return none, err
 	}
@@ -192,13 +193,13 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err != nil {
 		return none, err
 	}
-	end, err := a.tunnelEnd(id, w.kind, local, private)
+	end, err := a.tunnelEnd(id, w.kind, over.Local, private)
 	if err != nil {
 		return none, err
 	}
 	var answer Prepared
 	ask := Repoint{
-		Migration: id, Guest: w.guest.name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: end.Local,
+		Migration: id, Guest: w.guest.name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: end.Local, TunnelTo: over.Remote,
 		Kind: w.kind, Lease: w.lease, Forever: w.forever,
 	}
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
@@ -222,6 +223,23 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	}
 	ask.Go = true
 	return askedWay{end, ask, time.Now()}, nil
+}
+
+// wayOver is the pair of uplinks over which a tunnel to a host is made: the first that carry guests by which it answers.
+func (a *Agent) wayOver(ctx context.Context, link *peer.Link, n config.Neighbour) (peer.Path, error) {
+	pairs := a.config.GuestPaths(n)
+	switch len(pairs) {
+	case 0:
+		return peer.Path{}, errors.New("no uplink carries guests' traffic")
+	case 1:
+		return pairs[0], nil
+	}
+	k, _, _ := firstThatAnswers(ctx, pairs, func(ctx context.Context, p peer.Path) (time.Duration, error) {
+		ctx, end := limits.TryWay.On(ctx)
+		defer end()
+		return 0, link.Reaches(ctx, p)
+	})
+	return pairs[max(k, 0)], nil
 }
 
 // takeWay has d be the way of addresses from now on, in place of the detours that were.
@@ -284,7 +302,7 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	local, err := a.guestEnd(n, netip.Addr{})
+	local, err := a.guestEnd(n, ask.TunnelTo)
 	if err != nil {
 		return tunnel.Config{}, err
 	}

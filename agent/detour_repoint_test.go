@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
+	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
@@ -53,6 +55,36 @@ func TestGoIsAskedOn(t *testing.T) {
 		_, kept := a.asked[w.ask.Migration]
 		if (err == nil) != c.ok || errors.Is(err, errUnanswered) != c.unknown || kept != c.unknown || asked.Load() == 0 {
 			t.Errorf("%s: %v; kept to be asked again: %v", c.name, err, kept)
+		}
+	}
+}
+
+// TestRepointTakesAnotherPair: a home is asked for a way over the first pair of uplinks by which it answers, once.
+func TestRepointTakesAnotherPair(t *testing.T) {
+	const up, up2, down, down2 = "127.0.0.1", "127.0.0.2", "203.0.113.1", "203.0.113.2"
+	for _, c := range []struct{ here, there, want [2]string }{
+		{[2]string{up, up2}, [2]string{up, down}, [2]string{up, up}},
+		{[2]string{down, up2}, [2]string{up, down2}, [2]string{up2, up}},
+		{[2]string{up, up2}, [2]string{down, up}, [2]string{up, up}},
+		{[2]string{down, up2}, [2]string{down2, up}, [2]string{up2, up}},
+	} {
+		a := between(t)
+		a.config.Uplinks = twoUplinks(c.here[0], c.here[1])
+		var asks []Repoint
+		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var ask Repoint
+			if err := peer.Decode(r, &ask); err != nil {
+				t.Error(err)
+			}
+			asks = append(asks, ask)
+			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeAddress, Text: "no"})
+		}))
+		n := config.Neighbour{Host: "oslo", Uplinks: twoUplinks(c.there[0], c.there[1])}
+		w := way{guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, migration: "m-00000001", kind: "auto", host: "oslo"}
+		_, err := a.makeWay(t.Context(), w, w.id(), link, n)
+		refused(t, "no", err, migration.CodeAddress, "no")
+		if len(asks) != 1 || asks[0].Tunnel.Addr().String() != c.want[0] || asks[0].TunnelTo.String() != c.want[1] {
+			t.Errorf("%v to %v: asked %+v, want %v", c.here, c.there, asks, c.want)
 		}
 	}
 }

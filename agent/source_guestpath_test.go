@@ -164,8 +164,8 @@ func TestChooseGuestPath(t *testing.T) {
 	}
 }
 
-// TestAgreedEnd: a destination has its end of the tunnel at the uplink that the source asks for, where guests' traffic goes by that, and
-// else, as where a source of an earlier release does not say, at its first.
+// TestAgreedEnd: a destination, and a home, has its end of the tunnel at the uplink that is asked for, where guests' traffic goes by that, and
+// else, as where one of an earlier release does not say, at its first.
 func TestAgreedEnd(t *testing.T) {
 	for _, c := range []struct{ asked, want string }{
 		{"", "127.0.0.1"}, {"127.0.0.1", "127.0.0.1"}, {"127.0.0.2", "127.0.0.2"}, {"127.0.0.9", "127.0.0.1"}, {"192.0.2.7", "127.0.0.1"},
@@ -191,6 +191,16 @@ func TestAgreedEnd(t *testing.T) {
 			defer tunnel.Down(context.Background(), d.Tunnel.Dir, d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 			if got := m.work.prepared.Tunnel; got.Addr().String() != c.want || d.Tunnel.Local != got {
 				return fmt.Errorf("asked for %q: at %s, and written down %s; want %s", c.asked, got, d.Tunnel.Local, c.want)
+			}
+			ask := goodRepoint()
+			ask.TunnelKey, ask.Tunnel, ask.TunnelTo = public, p.Tunnel, p.TunnelTo
+			home, err := a.ownEnd(ctx, ask, "paris")
+			if err != nil {
+				return err
+			}
+			defer tunnel.Down(context.Background(), home.Dir, home.Name) //nolint:errcheck // it goes with the namespace
+			if home.Local.Addr().String() != c.want {
+				return fmt.Errorf("asked for %q as a home: at %s, want %s", c.asked, home.Local, c.want)
 			}
 			return nil
 		})

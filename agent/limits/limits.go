@@ -93,6 +93,7 @@ var (
 	Survey     = named("survey", 15*time.Second, "the guest lists its connections")
 	NameTry    = named("name_service", 4*time.Second, "the name server takes an update, each try")
 	Repoint    = named("repoint", 10*time.Second, "the home of an address sends it here")
+	TryWay     = named("try_way", 2*time.Second, "a host answers by the first pair of uplinks that carry guests, before a tunnel there is made over another")
 	AskHome    = named("ask_home", 3*time.Second, "the home of addresses says which it hands over to its subnet agent")
 	AskLed     = named("ask_led", 3*time.Second, "the host that addresses are sent to says whether it leads them on, before their home sends them further")
 	Presence   = named("presence", 2*time.Second, "another host says what it is")

@@ -282,6 +282,15 @@ func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.D
 	return conn, nil
 }
 
+// Reaches says why the other agent does not answer over a path; nil if it does.
+func (l *Link) Reaches(ctx context.Context, p Path) error {
+	conn, err := l.dial(ctx, p, "http/1.1", controlSilence, 0)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // reach connects to an address, and asks again each dialAgain while nothing is heard. The
 // first that is answered wins; an error is the last one's.
 func reach(ctx context.Context, d *net.Dialer, address string) (net.Conn, error) {
