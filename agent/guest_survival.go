@@ -47,7 +47,7 @@ func (m *incoming) survive(ctx context.Context) {
 	if m.rec.Snapshot().Survival != nil {
 		return
 	}
-	o := record.Judge{Held: bare(m.plan.Held), Next: bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: time.Now()}
+	o := record.Judge{Held: bare(m.plan.Held), Next: bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
 	if o.Keeps {
 		o.Next = nil
 	}
@@ -75,7 +75,7 @@ func (m *incoming) survive(ctx context.Context) {
 // followSurvival looks what became of the connections that a detour still carried.
 func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour) {
 	id := migrationOf(d.ID)
-	rep, ok := a.records.Report(id)
+	rep, now, ok := a.told(id)
 	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.channel() == nil {
 		return
 	}
@@ -90,7 +90,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour) {
 	}
 	s := rep.Survival
 	before := byFate(s)
-	s.Follow(all.List, flows, bare(rep.Next), time.Now())
+	s.Follow(all.List, flows, bare(rep.Next), now)
 	if before[migration.Tunnelled] != s.Tunnelled {
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)
@@ -100,15 +100,24 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour) {
 // settleSurvival writes down that the tunnel of a detour goes. used: something
 // still used it.
 func (a *Agent) settleSurvival(d detour.Detour, used bool) {
-	rep, ok := a.records.Report(migrationOf(d.ID))
+	rep, now, ok := a.told(migrationOf(d.ID))
 	s := rep.Survival
 	if !ok || s == nil || s.Tunnelled == 0 {
 		return
 	}
 	before := byFate(s)
-	s.Withdraw(used, time.Now())
+	s.Withdraw(used, now)
 	a.records.Amend(migrationOf(d.ID), func(r *record.Report) { r.Survival = s })
 	a.became(rep, before)
+}
+
+// told is a migration's report, and the time by its clock.
+func (a *Agent) told(id string) (rep record.Report, now int64, ok bool) {
+	rec, err := a.records.Kept(id)
+	if err != nil {
+		return record.Report{}, 0, false
+	}
+	return rec.Snapshot(), rec.Now(), true
 }
 
 // migrationOf is the id of the migration that made a detour.

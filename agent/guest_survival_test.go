@@ -2,11 +2,13 @@ package agent
 
 import (
 	"testing"
+	"time"
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -23,7 +25,7 @@ func TestNotListed(t *testing.T) {
 }
 
 // TestLeaseEndsSurvival: what still used the tunnel when its lease ended is lost; the
-// history on the disk says so too, also of a migration of an earlier agent.
+// history on the disk says so too, also of a migration of an earlier agent, by whose clock its report is.
 func TestLeaseEndsSurvival(t *testing.T) {
 	a := bareAgent(t, &config.Config{})
 	path := a.config.StatePath("history", "m-00000001-destination.json")
@@ -31,7 +33,7 @@ func TestLeaseEndsSurvival(t *testing.T) {
 		expired bool
 		want    string
 	}{{true, "lost: the lease of the tunnel ended"}, {false, "ended: through the tunnel until it ended"}} {
-		rep := record.Report{ID: "m-00000001", Ended: 1, Survival: &record.Survival{Tunnelled: 1, Connections: []record.Survivor{{Kind: "tcp", Fate: migration.Tunnelled}}}}
+		rep := record.Report{ID: "m-00000001", Ended: 1, Boot: clock.Boot(), Booted: time.Now().Add(-clock.SinceBoot() - 3*time.Hour).UnixNano(), Survival: &record.Survival{Tunnelled: 1, Connections: []record.Survivor{{Kind: "tcp", Fate: migration.Tunnelled}}}}
 		if err := statefile.Write(path, rep); err != nil {
 			t.Fatal(err)
 		}
@@ -42,6 +44,9 @@ func TestLeaseEndsSurvival(t *testing.T) {
 		}
 		if all := got.Survival.Connections; len(all) != 1 || string(all[0].Fate)+": "+all[0].Why != c.want || got.Survival.Tunnelled != 0 {
 			t.Errorf("expired %v: %+v, want %q", c.expired, all, c.want)
+		}
+		if off := time.Until(time.Unix(0, got.Survival.Connections[0].At)) + 3*time.Hour; off.Abs() > time.Minute {
+			t.Errorf("expired %v: it ended %v later than it did, by the clock of its migration", c.expired, off)
 		}
 	}
 }

@@ -19,7 +19,7 @@ type Survivor struct {
 	Fate   migration.Fate  `json:"fate"`
 	Now    *netip.AddrPort `json:"now,omitempty"` // the guest's end, where it moved
 	Why    string          `json:"why,omitempty"`
-	At     int64           `json:"at,omitempty"` // unix ns: when it was seen to have ended, or was lost
+	At     int64           `json:"at,omitempty"` // unix ns, by the clock of its report: when it was seen to have ended, or was lost
 }
 
 // Survival is every connection that the guest had when it was moved. Total = Moved +
@@ -58,7 +58,7 @@ type Judge struct {
 	Keeps      bool // the guest keeps its addresses for good
 	Kept       bool // they live on, on a lease
 	Joins      *guest.Joins
-	Now        time.Time
+	Now        int64 // unix ns, by the clock of the report
 }
 
 type connectionKey struct {
@@ -83,7 +83,7 @@ func (o Judge) Survive(before, after guest.Connections) *Survival {
 			s.Omitted++ // it may be among those
 			continue
 		case !ok:
-			one.Fate, one.Why, one.At = migration.EndedItself, "closed by one of its ends during the handover", o.Now.UnixNano()
+			one.Fate, one.Why, one.At = migration.EndedItself, "closed by one of its ends during the handover", o.Now
 		default:
 			o.decide(&one, now)
 		}
@@ -109,9 +109,9 @@ func (o Judge) decide(one *Survivor, now guest.Connection) {
 	case now.Kind == guest.KindMPTCP && on(o.Next) != nil:
 		one.Fate, one.Now = migration.Moved, on(o.Next)
 	case now.Kind == guest.KindMPTCP && len(now.Working) == 0:
-		one.Fate, one.Why, one.At = migration.Lost, "no subflow of it works any more", o.Now.UnixNano()
+		one.Fate, one.Why, one.At = migration.Lost, "no subflow of it works any more", o.Now
 	case !o.Kept:
-		one.Fate, one.Why, one.At = migration.Lost, "its old address was withdrawn", o.Now.UnixNano()
+		one.Fate, one.Why, one.At = migration.Lost, "its old address was withdrawn", o.Now
 	default:
 		one.Fate, one.Why = migration.Tunnelled, o.why(now)
 	}
@@ -180,8 +180,8 @@ func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 	s.fit()
 }
 
-// Follow moves on those that were tunnelled at the last look.
-func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []netip.Addr, now time.Time) {
+// Follow moves on those that were tunnelled at the last look; now is as in a Judge.
+func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []netip.Addr, now int64) {
 	there := map[connectionKey]guest.Connection{}
 	for _, c := range all {
 		there[keyOf(c)] = c
@@ -196,7 +196,7 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []
 			ok = slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
 		}
 		if !ok {
-			c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now.UnixNano()
+			c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now
 			continue
 		}
 		for _, w := range at.Working {
@@ -209,14 +209,14 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []
 	s.count()
 }
 
-// Withdraw ends those that are tunnelled, as the tunnel goes. expired: something still used it.
-func (s *Survival) Withdraw(expired bool, now time.Time) {
+// Withdraw ends those that are tunnelled, as the tunnel goes; now is as in a Judge. expired: something still used it.
+func (s *Survival) Withdraw(expired bool, now int64) {
 	for i := range s.Connections {
 		c := &s.Connections[i]
 		if c.Fate != migration.Tunnelled {
 			continue
 		}
-		c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now.UnixNano()
+		c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now
 		if expired {
 			c.Fate, c.Why = migration.Lost, "the lease of the tunnel ended"
 		}

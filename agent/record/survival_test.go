@@ -42,7 +42,7 @@ func TestSurvive(t *testing.T) {
 		one("tcp", "198.18.0.5:5"), fell, one("udp", "198.18.0.7:7"),
 	}}
 	joins := &guest.Joins{Unable: []guest.Unable{{Remote: port("198.18.0.2:2"), Why: "its limits"}}}
-	now := time.Unix(1000, 0)
+	now := int64(1000e9)
 	o := Judge{Held: []netip.Addr{old}, Next: []netip.Addr{next}, Kept: true, Joins: joins, Now: now}
 	for _, c := range []struct {
 		name   string
@@ -93,7 +93,7 @@ func TestFollowSurvival(t *testing.T) {
 	}
 	all := []guest.Connection{{Kind: "tcp", Local: old, Remote: client(0)}, {Kind: "mptcp", Local: old, Remote: client(2), Working: []netip.AddrPort{old, next}}}
 	flows := []netstate.Flow{{Protocol: "udp", Guest: old, Client: client(3), Idle: time.Second}, {Protocol: "udp", Guest: old, Client: client(4), Idle: time.Minute}}
-	s.Follow(all, flows, []netip.Addr{next.Addr()}, time.Unix(7, 0))
+	s.Follow(all, flows, []netip.Addr{next.Addr()}, 7e9)
 	want := []string{"tunnelled: ", "ended: through the tunnel until it ended", "moved: late", "tunnelled: ",
 		"ended: through the tunnel until it ended", "ended: through the tunnel until it ended"}
 	if diff := cmp.Diff(want, fates(s)); diff != "" {
@@ -123,7 +123,7 @@ func TestSurvivalFits(t *testing.T) {
 		all.List = append(all.List, one)
 	}
 	joins := &guest.Joins{Unable: []guest.Unable{{Local: one.Local, Remote: one.Remote, Why: strings.Repeat("<", 200)}}}
-	s := Judge{Held: []netip.Addr{old}, Kept: true, Joins: joins, Now: time.Unix(1, 0)}.Survive(all, all)
+	s := Judge{Held: []netip.Addr{old}, Kept: true, Joins: joins, Now: 1e9}.Survive(all, all)
 	var flows []netstate.Flow
 	for n := range uint16(20_000) {
 		flows = append(flows, netstate.Flow{Protocol: "udp", Guest: netip.AddrPortFrom(old, 53), Client: netip.AddrPortFrom(old, n)})
