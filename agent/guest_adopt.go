@@ -169,11 +169,10 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 		}
 		return nil
 	}
-	c, err := g.reach(ctx, limits.Adopt)
-	if err != nil {
+	if _, err := g.reach(ctx, limits.Adopt); err != nil {
 		return refuse("no answer on its channel %s: %v", d.Channel, err)
 	}
-	info, err := c.Info(ctx)
+	info, err := g.info(ctx)
 	if err != nil {
 		return refuse("%v", err)
 	}

@@ -1,10 +1,16 @@
 package agent
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
+	"godwit/vm/guest"
 	"godwit/vm/qemu"
 )
 
@@ -39,5 +45,23 @@ func TestSameCards(t *testing.T) {
 		if err := sameCards(d, c.cards); (err == nil) != c.same || goneForSure(err) != c.gone || errors.Is(err, qemu.ErrGone) != c.gone {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestAdoptedGuestThatHangs: one that answers on its channel, and then nothing more, is refused; whoever asks does not wait for it.
+func TestAdoptedGuestThatHangs(t *testing.T) {
+	before := limits.AskGuest
+	defer func() { limits.AskGuest = before }()
+	limits.AskGuest.For = 100 * time.Millisecond
+	g := talking(t, map[string]guest.Handler{"info": func(ctx context.Context, _ string, _ json.RawMessage) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	g.Held.Description.Channel = "/run/web.channel"
+	a := bareAgent(t, &config.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := a.learn(ctx, g); err == nil || !strings.Contains(err.Error(), "limit ask_guest of 100ms passed") {
+		t.Errorf("%v", err)
 	}
 }
