@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -68,11 +69,21 @@ func CheckAddresses(all []Address) error {
 		if !a.Prefix.IsValid() {
 			return errors.New("an address that is none")
 		}
+		for _, other := range []netip.Addr{a.Gateway, a.Public} {
+			if !mayBeZone(other.Zone()) { // it may be any text, and goes where addresses go
+				return fmt.Errorf("address %s with %.100q, whose zone is no device", a.Prefix.Addr(), other)
+			}
+		}
 		if a.Handover != "" && !ValidID(a.Handover) {
 			return fmt.Errorf("address %s given by %.100q, which is no migration", a.Prefix.Addr(), a.Handover)
 		}
 	}
 	return nil
+}
+
+// mayBeZone says whether text may be a device's name, or none.
+func mayBeZone(text string) bool {
+	return len(text) <= 15 && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/:,="`, r) })
 }
 
 var idForm = regexp.MustCompile(`^m-[0-9a-f]{8}$`)

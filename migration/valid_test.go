@@ -1,7 +1,9 @@
 package migration
 
 import (
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -40,6 +42,20 @@ func TestValid(t *testing.T) {
 	for _, d := range []Destination{{}, {Landing: "upside down"}} {
 		if d.Valid() == nil {
 			t.Errorf("%+v is valid", d)
+		}
+	}
+}
+
+// TestZones: text behind an address is a device's name, or another host could have it taken for whatever comes behind addresses.
+func TestZones(t *testing.T) {
+	for zone, ok := range map[string]bool{"": true, "br0": true, "lan0.5": true, "x publish=254": false, "x\x1b[31m": false, "é": false, "a/b": false, "0123456789abcdef": false} {
+		router := netip.MustParseAddr("fe80::1").WithZone(zone)
+		for _, addr := range []Address{
+			{Prefix: netip.MustParsePrefix("fd00::5/64"), Gateway: router}, {Prefix: netip.MustParsePrefix("fd00::5/64"), Public: router},
+		} {
+			if err := CheckAddresses([]Address{addr}); (err == nil) != ok || err != nil && strings.ContainsAny(err.Error(), "\x1b\n") {
+				t.Errorf("%q: %v", zone, err)
+			}
 		}
 	}
 }

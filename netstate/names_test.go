@@ -80,3 +80,18 @@ func TestNamesOfTaps(t *testing.T) {
 		}
 	}
 }
+
+// TestZoneOfGateway: text behind a router's address is no other word of a note.
+func TestZoneOfGateway(t *testing.T) {
+	for zone, ok := range map[string]bool{"br0": true, "x publish=254": false, "x\ttap=eth0": false, "x\nactive": false, strings.Repeat("x", 200): false} {
+		for what, change := range map[string]func(*State, netip.Addr){
+			"away": func(s *State, g netip.Addr) { s.Away[0].Gateway = g }, "visiting": func(s *State, g netip.Addr) { s.Visiting[0].Gateway = g },
+		} {
+			s := longest()
+			change(&s, netip.MustParseAddr("fe80::1").WithZone(zone))
+			if err := s.validate(); (err == nil) != ok || err != nil && strings.ContainsAny(err.Error(), "\n\t") {
+				t.Errorf("%s, %q: %v", what, zone, err)
+			}
+		}
+	}
+}

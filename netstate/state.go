@@ -185,6 +185,8 @@ func address(seen map[netip.Addr]bool, addr netip.Addr, mac net.HardwareAddr, ga
 		return fmt.Errorf("address %s: MAC %q has not 6 bytes", addr, mac)
 	case gateway.IsValid() && gateway.Is4() != addr.Is4():
 		return fmt.Errorf("address %s: gateway %s is of another family", addr, gateway)
+	case gateway.Zone() != "" && device("zone", gateway.Zone()) != nil: // which may be any text, and a note would hold it for others of its words
+		return fmt.Errorf("address %s: gateway %q: its zone is no device", addr, gateway)
 	}
 	seen[addr] = true
 	return nil
