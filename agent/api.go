@@ -181,7 +181,7 @@ func (a *Agent) apiEvents(r *http.Request) (any, error) {
 
 func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
 	var call api.GuestCall
-	if err := peer.Decode(r, &call); err != nil {
+	if err := peer.DecodeKnown(r, &call); err != nil {
 		return nil, err
 	}
 	g, err := a.guests.find(r.PathValue("name"))

@@ -160,6 +160,9 @@ func TestUnknownKeys(t *testing.T) {
 		{"/v1/migrations/m-00000001/keep", `{"fence": true}`, `unknown field "fence"`},
 		{"/v1/hooks", `{"name": "lb", "events": ["MIGRATION_START"], "timeout": 5000}`, `unknown field "timeout"`},
 		{"/v1/hooks/lb/answer", `{"id": 1, "no": true}`, `unknown field "no"`},
+		{"/v1/guests", `{"name": "db", "memory": 268435456, "agents": "dhcp"}`, `unknown field "agents"`},
+		{"/v1/guests", `{"name": "db", "disks": [{"ID": "a", "ro": true}]}`, `unknown field "ro"`},
+		{"/v1/guests/web/call", `{"method": "info", "wait": 5}`, `unknown field "wait"`},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // a hook that is taken waits for calls
 		err := client.Do(ctx, http.MethodPost, c.path, json.RawMessage(c.body), nil)

@@ -32,7 +32,7 @@ const tapQueue = 30000
 // that runs already (with qmp) is adopted.
 func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	var d config.Description
-	if err := peer.Decode(r, &d); err != nil {
+	if err := peer.DecodeKnown(r, &d); err != nil {
 		return nil, err
 	}
 	if err := d.Check(); err != nil {
