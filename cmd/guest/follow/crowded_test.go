@@ -17,16 +17,22 @@ func TestCrowded(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		peers, rounds, closed int
+		moved                 bool // before: its first subflow is gone
 		want                  bool
 	}{
-		"one address":                      {1, 2, 0, false},
-		"two addresses":                    {2, 2, 0, false},
-		"two addresses, told again":        {2, 3, 0, false},
-		"two addresses, told again twice":  {2, 4, 0, true},
-		"three addresses":                  {3, 2, 0, true},
-		"two addresses, some closed again": {2, 3, 4, false},
+		"one address":                      {1, 2, 0, false, false},
+		"two addresses":                    {2, 2, 0, false, false},
+		"two addresses, told again":        {2, 3, 0, false, false},
+		"two addresses, moved before":      {2, 2, 0, true, false},
+		"the same, told again":             {2, 3, 0, true, true},
+		"two addresses, told again twice":  {2, 4, 0, false, true},
+		"three addresses":                  {3, 2, 0, false, true},
+		"two addresses, some closed again": {2, 3, 4, false, false},
 	} {
-		var conn mptcp.Connection
+		conn := mptcp.Connection{Local: netip.MustParseAddrPort("10.1.1.20:80"), Remote: netip.MustParseAddrPort("10.9.1.2:1000")}
+		if c.moved {
+			conn.Local = netip.MustParseAddrPort("10.1.0.20:80")
+		}
 		for round := range c.rounds { // the first is on the old address
 			for peer := range c.peers {
 				local := next.String()

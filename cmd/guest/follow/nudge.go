@@ -105,23 +105,26 @@ func (w *watch) nudge() {
 	}
 }
 
-// mostSubflows is how many a connection may come to have: one below the most that kernels take beside the first (8, net/mptcp's
-// protocol.h). Peers that had been full were seen to take no address any more, also when they had room again.
-const mostSubflows = 8
+// mostBeside is how many subflows a connection may come to have beside the first: one below the most that kernels take (8,
+// net/mptcp's protocol.h). Peers that had been full were seen to take no address any more, also when they had room again.
+const mostBeside = 7
 
-// fills says whether another announcement may bring a connection that has joined beyond mostSubflows: whoever meshes joins
+// fills says whether another announcement may bring a connection that has joined beyond mostBeside: whoever meshes joins
 // from each of its addresses again.
 func fills(c mptcp.Connection, next []netip.Addr) bool {
-	live, from := 0, map[netip.Addr]bool{}
+	beside, from := 0, map[netip.Addr]bool{}
 	for _, s := range c.Subflows {
 		if s.State == mptcp.StateClose {
 			continue
 		}
-		if live++; slices.Contains(next, s.Local.Addr()) {
+		if s.Local != c.Local || s.Remote != c.Remote { // the first is gone after a move
+			beside++
+		}
+		if slices.Contains(next, s.Local.Addr()) {
 			from[s.Remote.Addr()] = true
 		}
 	}
-	return live+len(from) > mostSubflows
+	return beside+len(from) > mostBeside
 }
 
 // deafAfter is how many times a subflow has sent again without an answer.
