@@ -207,6 +207,14 @@ func TestRouterKnowsWhoComes(t *testing.T) {
 			t.Fatalf("ip %s: %v: %s", command, err, out)
 		}
 	}
+	for limit := need.Patient(10 * time.Second); ; time.Sleep(10 * time.Millisecond) { // the kernel brings a link up when it comes to it
+		out, err := exec.Command("ip", "-n", name, "-d", "link", "show", "port").CombinedOutput()
+		if err == nil && strings.Contains(string(out), "state forwarding") {
+			break
+		} else if limit.Over() {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
 	a := between(t)
 	next := []migration.Address{
 		{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Gateway: netip.MustParseAddr("10.2.1.1")},

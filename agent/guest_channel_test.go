@@ -50,9 +50,15 @@ func channelSocket(t *testing.T) (path string, hangUp func(), clients func() int
 			conn.Close()
 		}
 	}()
-	last := func() net.Conn { mu.Lock(); defer mu.Unlock(); return served[len(served)-1] }
-	t.Cleanup(func() { l.Close(); last().Close(); <-ended })
-	return path, func() { last().Close() }, func() int { mu.Lock(); defer mu.Unlock(); return len(served) }
+	hangUp = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if n := len(served); n > 0 { // else its client has gone before it was seen
+			served[n-1].Close()
+		}
+	}
+	t.Cleanup(func() { l.Close(); hangUp(); <-ended })
+	return path, hangUp, func() int { mu.Lock(); defer mu.Unlock(); return len(served) }
 }
 
 // TestReach: a guest whose channel nobody has reached is reached when it is asked, by one
