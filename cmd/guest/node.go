@@ -33,6 +33,13 @@ type node struct {
 	lists    follow.Lists
 	moves    follow.Moves
 	ready    lastReady
+	again    announced
+}
+
+// announced are the ids of what was announced once more in a handover.
+type announced struct {
+	mu  sync.Mutex
+	ids []uint8
 }
 
 func newNode(children *family) *node {
@@ -51,7 +58,7 @@ func (n *node) handover() map[string]guest.Handler {
 		guest.CapReady: n.makeReady,
 		"await_join":   n.awaitJoin,
 		"make_main":    with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
-		"retire":       with(func(_ context.Context, p guest.Retire) (any, error) { return done{}, n.book.Retire(p) }),
+		"retire":       with(n.retire),
 		"users":        with(n.users),
 		"connections": with(func(_ context.Context, p listParam) (any, error) {
 			return n.lists.Connections(p.Addrs, p.Number, p.From)
@@ -181,8 +188,23 @@ func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (a
 			n.server.Emit(guest.Event{Name: guest.EventJoin, Call: id, Total: total, Joined: joined})
 		})
 		joins.LastMS = n.moves.Since(p.Addrs).Milliseconds()
+		n.again.mu.Lock()
+		n.again.ids = append(n.again.ids, joins.Endpoints...)
+		n.again.mu.Unlock()
 		return joins, err
 	})(ctx, id, raw)
+}
+
+// retire also takes back what was announced once more, when all have left the old addresses.
+func (n *node) retire(_ context.Context, p guest.Retire) (any, error) {
+	if err := n.book.Retire(p); err != nil {
+		return done{}, err
+	}
+	n.again.mu.Lock()
+	defer n.again.mu.Unlock()
+	follow.Tidy(n.again.ids)
+	n.again.ids = nil
+	return done{}, nil
 }
 
 func (n *node) users(_ context.Context, p addrsParam) (any, error) {

@@ -33,15 +33,22 @@ var listEndpoints = mptcp.Endpoints
 // have closed.
 //
 // The kernel also closes a connection's last subflow that way. So if the addresses
-// are kept and some connection has nothing else, only the others leave: each of
+// are kept, those that some connection needs are left by the others alone: each of
 // their subflows is reset by itself, and the endpoints stay until the address is
-// dropped.
+// dropped. A peer is told nothing then, and goes on counting an announced address against its limit: no address
+// that nobody needs is left so.
 func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
 	if keep {
-		bound, err := leaveOneByOne(addrs)
-		if err != nil || bound {
+		needed, err := leaveOneByOne(addrs)
+		if err != nil {
 			return err
 		}
+		if len(needed) > 0 { // which of them ids are of is not known
+			addrs, ids = without(addrs, needed), nil
+		}
+	}
+	if len(addrs) == 0 {
+		return nil
 	}
 	endpoints, err := listEndpoints()
 	if errors.Is(err, mptcp.ErrUnsupported) {
@@ -119,31 +126,47 @@ func noneBound(addrs []netip.Addr) (rtt time.Duration, err error) {
 	return rtt, nil
 }
 
-// leaveOneByOne says whether a connection needs addrs, and if so moves the others
-// away.
-func leaveOneByOne(addrs []netip.Addr) (bound bool, err error) {
+// leaveOneByOne has the connections that do not need addrs leave those of them that others need, which it returns.
+func leaveOneByOne(addrs []netip.Addr) (needed []netip.Addr, err error) {
 	connections, err := mptcp.Connections()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return isBound(c, addrs) }) {
-		return false, nil
-	}
+	needed = neededOf(connections, addrs)
 	var leaving []mptcp.Subflow
 	for _, c := range connections {
 		if isBound(c, addrs) {
 			continue
 		}
 		for _, s := range c.Subflows {
-			if slices.Contains(addrs, s.Local.Addr()) {
+			if slices.Contains(needed, s.Local.Addr()) {
 				leaving = append(leaving, s)
 			}
 		}
 	}
 	if err := mptcp.Abort(leaving...); err != nil && !errors.Is(err, mptcp.ErrUnsupported) {
-		return true, err
+		return nil, err
 	}
-	return true, nil
+	return needed, nil
+}
+
+// neededOf are those of addrs on which a connection has its working subflows that has none elsewhere.
+func neededOf(connections []mptcp.Connection, addrs []netip.Addr) (needed []netip.Addr) {
+	for _, c := range connections {
+		if !isBound(c, addrs) {
+			continue
+		}
+		for _, addr := range addrs {
+			if c.On([]netip.Addr{addr}, mptcp.StateEstablished) && !slices.Contains(needed, addr) {
+				needed = append(needed, addr)
+			}
+		}
+	}
+	return needed
+}
+
+func without(addrs, those []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return slices.Contains(those, a) })
 }
 
 func awaitGone(addrs []netip.Addr) error {

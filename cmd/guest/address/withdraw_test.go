@@ -3,6 +3,7 @@ package address
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"godwit/internal/need"
@@ -70,5 +71,31 @@ func TestKernelWithoutMPTCP(t *testing.T) {
 	}
 	if err := b.Drop([]netip.Addr{old}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNeeded: where one connection has nothing but an old address, others that are left with it are withdrawn all the same: peers
+// go on counting those that are not.
+func TestNeeded(t *testing.T) {
+	first, second, next := netip.MustParseAddr("10.8.0.10"), netip.MustParseAddr("10.8.1.10"), netip.MustParseAddr("10.8.2.10")
+	on := func(addrs ...netip.Addr) (c mptcp.Connection) {
+		for _, a := range addrs {
+			c.Subflows = append(c.Subflows, mptcp.Subflow{Local: netip.AddrPortFrom(a, 80), State: mptcp.StateEstablished})
+		}
+		return c
+	}
+	old := []netip.Addr{first, second}
+	for name, c := range map[string]struct {
+		connections []mptcp.Connection
+		want        []netip.Addr
+	}{
+		"all have come":                    {[]mptcp.Connection{on(first, next), on(second, next)}, nil},
+		"one has the first alone":          {[]mptcp.Connection{on(first), on(second, next), on(first, second, next)}, []netip.Addr{first}},
+		"one has both":                     {[]mptcp.Connection{on(first, second), on(second, next)}, old},
+		"one the first, another the other": {[]mptcp.Connection{on(second), on(first)}, []netip.Addr{second, first}},
+	} {
+		if got := neededOf(c.connections, old); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v are needed, want %v", name, got, c.want)
+		}
 	}
 }

@@ -71,7 +71,6 @@ func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, to
 		}
 		settled = !w.waits()
 	}
-	w.tidy()
 	progress(len(w.joined), w.total())
 	return w.outcome(), nil
 }

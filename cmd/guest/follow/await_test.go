@@ -263,55 +263,6 @@ func TestSpareIDsOfOthers(t *testing.T) {
 	}
 }
 
-// TestUnableOneCostsNobodyElse: a client that accepts no announced address makes us
-// announce again and again. Who has come must not keep the subflows that this gave
-// it: they count against its limits at the next move, and endpoints are few.
-func TestUnableOneCostsNobodyElse(t *testing.T) {
-	setUp(t)
-	near, _ := connect(t, true)
-	if err := mptcp.SetLimits(8, 0); err != nil {
-		t.Fatal(err)
-	}
-	deaf, _ := connect(t, true)
-	if err := mptcp.SetLimits(8, 8); err != nil {
-		t.Fatal(err)
-	}
-	announceTo(t)
-	joins := await(t, 5*time.Second, 5, 6, 7)
-	if joins.Joined != 1 || len(joins.Unable) != 1 || joins.Unable[0].Remote.String() != deaf.LocalAddr().String() || len(joins.Endpoints) == 0 {
-		t.Fatalf("got %+v, want one joined, the deaf one unable, and announcements again", joins)
-	}
-	endpoints, err := mptcp.Endpoints()
-	if err != nil || len(endpoints) != 1 || endpoints[0].Port != 0 {
-		t.Errorf("endpoints afterwards: %+v, %v; want the first alone", endpoints, err)
-	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		connections, err := mptcp.Connections()
-		if err != nil {
-			t.Fatal(err)
-		}
-		working, again := 0, 0
-		for _, c := range connections {
-			for _, s := range c.Subflows {
-				if s.State != mptcp.StateEstablished || s.Local.Addr() != to {
-					continue
-				}
-				if max(s.Local.Port(), s.Remote.Port()) >= nudgePort { // ephemeral ports end below
-					again++
-				} else {
-					working++
-				}
-			}
-		}
-		if working > 0 && again == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s has %d subflows on the new address and %d on its own ports, want some and none", near.LocalAddr(), working, again)
-		}
-	}
-}
-
 // TestNoListsWhileOthersCome: listing thousands of sockets would take the time of those who join.
 func TestNoListsWhileOthersCome(t *testing.T) {
 	const many = 20

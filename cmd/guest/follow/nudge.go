@@ -155,12 +155,13 @@ func (w *watch) deaf() []mptcp.Subflow {
 	return deaf
 }
 
-// tidy withdraws the announcements with a port of their own that nobody depends on:
+// Tidy withdraws those announcements with a port of their own, by their ids (guest.Joins), that nobody depends on:
 // each takes a place of the few that there are, and peers that had come already may
 // have made one more subflow there, which counts against their limits at the next
-// move. What it cannot find out it leaves.
-func (w *watch) tidy() {
-	if len(w.used) == 0 {
+// move. It is for when the old addresses have been left: the kernel withdraws an announcement by a connection's oldest
+// subflow, and a peer whose subflow there has ended before it hears of it goes on counting it. What it cannot find out it leaves.
+func Tidy(ids []uint8) {
+	if len(ids) == 0 {
 		return
 	}
 	endpoints, err := mptcp.Endpoints()
@@ -171,7 +172,7 @@ func (w *watch) tidy() {
 	if err != nil {
 		return
 	}
-	endpoints = slices.DeleteFunc(endpoints, func(e mptcp.Endpoint) bool { return e.Port == 0 || !slices.Contains(w.used, e.ID) })
+	endpoints = slices.DeleteFunc(endpoints, func(e mptcp.Endpoint) bool { return e.Port == 0 || !slices.Contains(ids, e.ID) })
 	for _, e := range unneeded(endpoints, connections) {
 		_ = mptcp.DelEndpoint(e.ID, e.Addr)
 	}

@@ -1,10 +1,16 @@
 package follow
 
 import (
+	"net"
 	"net/netip"
+	"os/exec"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"godwit/internal/need"
 	"godwit/netstate/mptcp"
 )
 
@@ -38,6 +44,79 @@ func TestTidyLeavesOneOfSeveral(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v go, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestUnableOneCostsNobodyElse: a client that accepts no announced address makes us
+// announce again and again. Who has come must not keep the subflows that this gave
+// it: it counts the addresses that it has accepted, and takes back one that is withdrawn only as long as it has a subflow
+// there. What is withdrawn by the old address comes too late, as that leads through a tunnel (here: it is lost).
+func TestUnableOneCostsNobodyElse(t *testing.T) {
+	need.Program(t, "ss")
+	setUp(t)
+	near, _ := connect(t, true)
+	if err := mptcp.SetLimits(8, 0); err != nil {
+		t.Fatal(err)
+	}
+	deaf, _ := connect(t, true)
+	if err := mptcp.SetLimits(8, 8); err != nil {
+		t.Fatal(err)
+	}
+	announceTo(t)
+	late := time.AfterFunc(4*time.Second, func() { // when it has been announced again
+		nft(t, "table inet late { chain in { type filter hook input priority 0; ip saddr "+from.String()+" drop; }; }")
+	})
+	joins := await(t, 5*time.Second, 5, 6, 7)
+	if late.Stop() {
+		t.Fatal("the wait ended early")
+	}
+	nft(t, "delete table inet late")
+	if joins.Joined != 1 || len(joins.Unable) != 1 || joins.Unable[0].Remote.String() != deaf.LocalAddr().String() || len(joins.Endpoints) == 0 {
+		t.Fatalf("got %+v, want one joined, the deaf one unable, and announcements again", joins)
+	}
+	connections, err := mptcp.Connections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range connections { // as it is retired while the deaf one needs it
+		for _, s := range c.Subflows {
+			if s.Local.Addr() == from && s.Remote.String() == near.LocalAddr().String() {
+				if err := mptcp.Abort(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	awaitAccepted(t, near, func(n string) bool { return n != "" && n != "1" })
+	Tidy(joins.Endpoints)
+	endpoints, err := mptcp.Endpoints()
+	if err != nil || len(endpoints) != 1 || endpoints[0].Port != 0 {
+		t.Errorf("endpoints afterwards: %+v, %v; want the first alone", endpoints, err)
+	}
+	awaitAccepted(t, near, func(n string) bool { return n == "1" })
+}
+
+var accepted = regexp.MustCompile(`add_addr_accepted:(\d+)`)
+
+// awaitAccepted waits until the client's end of a connection counts so many addresses that it has accepted, "" for none.
+func awaitAccepted(t *testing.T, client net.Conn, ok func(string) bool) {
+	t.Helper()
+	_, port, err := net.SplitHostPort(client.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for limit := need.Patient(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		out, err := exec.Command("ss", "-HMni", "sport = :"+port).CombinedOutput()
+		if err != nil {
+			t.Fatalf("ss: %v: %s", err, out)
+		}
+		n := strings.Join(accepted.FindStringSubmatch(string(out)), " ")
+		if _, count, found := strings.Cut(n, " "); ok(count) || !found && ok("") {
+			return
+		}
+		if limit.Over() {
+			t.Fatalf("it counts %q: %s", n, out)
 		}
 	}
 }
