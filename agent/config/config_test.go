@@ -209,9 +209,11 @@ func TestLoadConfigSaysWhatATypeIs(t *testing.T) {
 }
 
 func TestLoadConfigTakesUnits(t *testing.T) {
-	c, _, err := load(t, strings.Replace(wholeConfig, "rate: 350000000", "rate: 350mbit", 1))
-	if err != nil || c.Uplinks[0].Rate != 350_000_000 {
-		t.Errorf("%+v, %v", c, err)
+	for _, rate := range []string{"350mbit", "350000000.0", "3.5e8", "0.35 gbit"} {
+		c, _, err := load(t, strings.Replace(wholeConfig, "rate: 350000000", "rate: "+rate, 1))
+		if err != nil || c.Uplinks[0].Rate != 350_000_000 {
+			t.Errorf("%s: %+v, %v", rate, c, err)
+		}
 	}
 }
 

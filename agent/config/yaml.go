@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	gotypes "reflect" // reflect is a word of ours
 	"strconv"
 	"strings"
@@ -229,8 +230,12 @@ func (w *unitWalk) Visit(n ast.Node) ast.Visitor {
 		return w
 	}
 	text := entry.Value.GetToken()
-	switch entry.Value.(type) {
-	case *ast.StringNode, *ast.FloatNode:
+	switch n := entry.Value.(type) {
+	case *ast.StringNode:
+	case *ast.FloatNode:
+		if n.Value == math.Trunc(n.Value) { // such as 3.5e8
+			return w
+		}
 	default:
 		return w
 	}
