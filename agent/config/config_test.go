@@ -217,6 +217,15 @@ func TestLoadConfigTakesUnits(t *testing.T) {
 	}
 }
 
+// TestLoadConfigAsEditorsWriteIt: a mark of the byte order before a file, and lines that end as elsewhere, are no part of what it says.
+func TestLoadConfigAsEditorsWriteIt(t *testing.T) {
+	for _, text := range []string{"\ufeff" + wholeConfig, "\ufeff# Zürich\n" + wholeConfig, strings.ReplaceAll(wholeConfig, "\n", "\r\n")} {
+		if c, _, err := load(t, text); err != nil || c.Host != "paris-1" {
+			t.Errorf("%.40q: %+v, %v", text, c, err)
+		}
+	}
+}
+
 func TestConfigFind(t *testing.T) {
 	c, _, err := load(t, wholeConfig)
 	if err != nil {

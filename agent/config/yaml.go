@@ -52,6 +52,7 @@ func readYAML(path string, value any, quantities map[string]quantity) (root ast.
 	if len(data) > maxYAML {
 		return nil, fmt.Errorf("%s:1:1: file of more than %d bytes", path, maxYAML)
 	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors begin a file with it
 	if line, column, bad := strange(data); bad {
 		return nil, fmt.Errorf("%s:%d:%d: not text in UTF-8", path, line, column)
 	}
