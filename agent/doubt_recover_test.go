@@ -103,7 +103,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	contents := map[string][]byte{}
-	wants := []string{"newer godwit", "not a record", "checksum", `side "middle"`, "step 99", "explode", "of migration", "landing", "cannot unmarshal", `pause here, and was "release"`}
+	wants := []string{"newer godwit", "not a record", "checksum", `side "middle"`, "step 99", "explode", "of migration", "landing", "cannot unmarshal", `pause here, and was "release"`, `course "" is unknown`}
 	for i, data := range []string{
 		line(`{"godwit_journal":9}`) + "later forms\n",
 		head + "rubbish\n" + line(`{"side":"source"}`),
@@ -115,8 +115,9 @@ func TestJournalsLeftAlone(t *testing.T) {
 		head + line(`{"side":"destination","offer":{`+fmt.Sprintf(plan, 7)+`},"state":{"landing":"upside down"}}`),
 		head + line(`{"side":"source","state":7}`),
 		head + line(`{"side":"source",`+fmt.Sprintf(plan, 9)+`,"state":{"course":"forward","at":9},"doing":"release"}`), // another version counts otherwise
+		head + line(`{"side":"source","plan":{"id":"m-0000000a","guest":"web","to":"rome"}}`),
 	} {
-		name := fmt.Sprintf("m-0000000%d", i)
+		name := fmt.Sprintf("m-0000000%x", i)
 		contents[name] = []byte(data)
 		if err := os.WriteFile(filepath.Join(dir, name+".journal"), []byte(data), 0o600); err != nil {
 			t.Fatal(err)
@@ -124,7 +125,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 	}
 	a.resumeMigrations(t.Context(), nil)
 	for i, want := range wants {
-		name := fmt.Sprintf("m-0000000%d", i)
+		name := fmt.Sprintf("m-0000000%x", i)
 		if why := a.unread[name]; !strings.Contains(why, want) || strings.Contains(why, "\n") {
 			t.Errorf("journal %d: %q, want %q", i, why, want)
 		}

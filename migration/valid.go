@@ -8,7 +8,7 @@ import (
 // Valid says what is wrong with a state that was read from a journal. One that a
 // machine never was in is not gone on from: nobody knows what it meant.
 func (s Source) Valid() error {
-	courses := []Course{"", Forward, Undoing, Ended}
+	courses := []Course{Forward, Undoing, Ended} // one that has not begun is not written
 	switch {
 	case !slices.Contains(courses, s.Course):
 		return fmt.Errorf("source's state: course %q is unknown", s.Course)

@@ -30,7 +30,7 @@ func TestValid(t *testing.T) {
 		}
 	}
 	for _, s := range []Source{
-		{Course: "sideways"}, {Course: Forward, At: len(sourceSteps)}, {Course: Forward, At: -1}, {Course: Undoing},
+		{}, {Course: "sideways"}, {Course: Forward, At: len(sourceSteps)}, {Course: Forward, At: -1}, {Course: Undoing},
 		{Course: Undoing, Undo: []Effect{Resume}},
 		{Course: Undoing, Outcome: Failed, Undo: []Effect{Resume}},
 		{Course: Undoing, Outcome: Aborted, Undo: []Effect{Resume, "explode"}}, {Course: Undoing, Outcome: Aborted, Undo: []Effect{""}}, {Course: Ended}, {Course: Ended, Outcome: InDoubt},
