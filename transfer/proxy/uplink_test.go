@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // uplink is a way of lanes over loopback that can be cut: its connections break, and none
@@ -19,6 +20,8 @@ type uplink struct {
 	open []net.Conn
 
 	silent atomic.Bool
+	slow   atomic.Bool // each write takes a while
+	wrote  atomic.Int64
 }
 
 func (u *uplink) set(cut bool) {
@@ -57,6 +60,10 @@ func (c silenced) Write(p []byte) (int, error) {
 	if c.u.silent.Load() {
 		return len(p), nil
 	}
+	if c.u.slow.Load() {
+		time.Sleep(5 * time.Millisecond)
+	}
+	c.u.wrote.Add(int64(len(p)))
 	return c.Conn.Write(p)
 }
 
@@ -67,4 +74,12 @@ func (c silenced) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// wrote is how many bytes the source has written on all of its uplinks.
+func (f *fakes) wrote() (all int64) {
+	for _, u := range f.uplinks {
+		all += u.wrote.Load()
+	}
+	return all
 }
