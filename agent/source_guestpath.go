@@ -70,36 +70,42 @@ func pathNames(paths []peer.Path) (out []string) {
 	return out
 }
 
+// othersAfter is when pairs of uplinks are tried beside the first, as it has not answered.
+const othersAfter = 300 * time.Millisecond
+
 // firstThatAnswers is the index of the first of paths that try finds to answer, and the round trip there; -1: none. The
-// others are tried where the first does not answer, beside one another; the error says why that does not.
+// others are tried where the first does not answer soon, beside it and one another; the error says why that does not.
 func firstThatAnswers(ctx context.Context, paths []peer.Path, try func(context.Context, peer.Path) (time.Duration, error)) (int, time.Duration, error) {
-	rtt, err := try(ctx, paths[0])
-	if err == nil {
-		return 0, rtt, nil
-	}
-	if ctx.Err() != nil {
-		return -1, 0, err
-	}
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	trips := make([]chan time.Duration, len(paths)) // closed where there is no answer
-	for k := 1; k < len(paths); k++ {
-		trips[k] = make(chan time.Duration, 1)
+	type answer struct {
+		rtt time.Duration
+		err error
+	}
+	answers := make([]chan answer, len(paths))
+	for k, p := range paths {
+		answers[k] = make(chan answer, 1)
 		all.Go(func() {
-			defer close(trips[k])
-			if rtt, err := try(ctx, paths[k]); err == nil {
-				trips[k] <- rtt
+			if k > 0 && !sleep(ctx, othersAfter) {
+				answers[k] <- answer{err: context.Cause(ctx)}
+				return
 			}
+			rtt, err := try(ctx, p)
+			answers[k] <- answer{rtt, err}
 		})
 	}
+	first := <-answers[0]
+	if first.err == nil {
+		return 0, first.rtt, nil
+	}
 	for k := 1; k < len(paths); k++ {
-		if rtt, ok := <-trips[k]; ok {
-			return k, rtt, err
+		if a := <-answers[k]; a.err == nil {
+			return k, a.rtt, first.err
 		}
 	}
-	return -1, 0, err
+	return -1, 0, first.err
 }
 
 // tryGuestPath is the round trip of packets as large as the tunnel's are; what answers those may yet let no tunnel through.

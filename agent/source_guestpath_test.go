@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/care"
@@ -22,34 +23,49 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// TestFirstThatAnswers: the first path is taken where it answers, and nothing else is tried then; else the first that does.
+// TestFirstThatAnswers: the first path is taken where it answers, and where it does so soon nothing else is tried; else the first that
+// does, as soon as it is known that those before it do not.
 func TestFirstThatAnswers(t *testing.T) {
 	paths := []peer.Path{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	const soon, late, never = 20 * time.Millisecond, time.Second, 4 * time.Second
 	for _, c := range []struct {
-		answer, tried string
-		want          int
-	}{{"abc", "a", 0}, {"a", "a", 0}, {"bc", "abc", 1}, {"c", "abc", 2}, {"", "abc", -1}} {
-		var mu sync.Mutex
-		var tried []string
-		got, rtt, err := firstThatAnswers(t.Context(), paths, func(ctx context.Context, p peer.Path) (time.Duration, error) {
-			mu.Lock()
-			tried = append(tried, p.Name)
-			mu.Unlock()
-			if !strings.Contains(c.answer, p.Name) {
-				return 0, errors.New(p.Name + " is down")
+		a, b, c time.Duration
+		want    int
+		tried   string
+		within  time.Duration
+	}{
+		{soon, soon, soon, 0, "a", soon},
+		{late, soon, soon, 0, "abc", late},
+		{never, late, soon, 1, "abc", never},
+		{never, never, soon, 2, "abc", never + othersAfter},
+		{never, never, never, -1, "abc", never + othersAfter},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var tried []string
+			begun := time.Now()
+			got, rtt, err := firstThatAnswers(t.Context(), paths, func(ctx context.Context, p peer.Path) (time.Duration, error) {
+				mu.Lock()
+				tried = append(tried, p.Name)
+				mu.Unlock()
+				takes := map[string]time.Duration{"a": c.a, "b": c.b, "c": c.c}[p.Name]
+				if !sleep(ctx, takes) {
+					return 0, context.Cause(ctx)
+				}
+				if takes == never {
+					return 0, errors.New(p.Name + " is down")
+				}
+				return time.Duration(p.Name[0]), nil
+			})
+			slices.Sort(tried)
+			took, all := time.Since(begun), strings.Join(tried, "")
+			if got != c.want || got >= 0 && rtt != time.Duration(paths[got].Name[0]) || all != c.tried || took != c.within {
+				t.Errorf("%+v: %d within %v, of %s, after %v", c, got, rtt, all, took)
 			}
-			if p.Name == "b" {
-				<-time.After(time.Millisecond) // whichever of them answers before
+			if (err == nil) != (c.want == 0) || err != nil && err.Error() != "a is down" {
+				t.Errorf("%+v: why not the first: %v", c, err)
 			}
-			return time.Duration(p.Name[0]), nil
 		})
-		slices.Sort(tried)
-		if all := strings.Join(tried, ""); got != c.want || got >= 0 && rtt != time.Duration(paths[got].Name[0]) || !strings.HasPrefix(c.tried, all) || all != c.tried && c.want < 1 {
-			t.Errorf("%q answer: %d within %v, of %s; want %d, of %s", c.answer, got, rtt, all, c.want, c.tried)
-		}
-		if (err == nil) != (c.want == 0) || err != nil && err.Error() != "a is down" {
-			t.Errorf("%q answer: why not the first: %v", c.answer, err)
-		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
