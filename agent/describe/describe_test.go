@@ -72,6 +72,25 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-drive file={disk0},if=none,id=drive-scsi0,discard=on,format=raw,cache=none,aio=io_uring",
 		},
 		{
+			name: "options of a drive's format",
+			words: "-drive file=web.qcow2,if=virtio,lazy-refcounts=on,l2-cache-size=1M,iops=100,bps_rd=5,throttling.bps-write=7,cache.direct=on,file.locking=off" +
+				" -drive driver=qcow2,file.driver=file,file.filename=/srv/data.qcow2,backing.driver=raw,id=data,if=none,readonly",
+			disks: []vm.Disk{{ID: "virtio0", Path: "web.qcow2", Format: "qcow2"}, {ID: "data", Path: "/srv/data.qcow2", Format: "qcow2"}},
+			want: "-drive file={disk0},if=virtio,iops=100,bps_rd=5,throttling.bps-write=7,cache.direct=on,format=raw" +
+				" -drive id=data,if=none,readonly,file={disk1},format=raw",
+		},
+		{
+			name: "a drive of which QEMU tells JSON", words: "-drive file=vars.fd,format=raw,if=pflash,unit=1,size=540672",
+			disks: []vm.Disk{{ID: "pflash1", Path: `json:{"driver": "raw", "size": "540672", "file": {"driver": "file", "filename": "vars.fd"}}`, Format: "raw"}},
+			want:  "-drive file={disk0},format=raw,if=pflash,unit=1",
+		},
+		{
+			name:  "drives of one file",
+			words: "-drive id=b,file=/srv/a,if=none,readonly=on -drive id=a,file=/srv/a,if=none,readonly=on",
+			disks: []vm.Disk{{ID: "a", Path: "/srv/a", Format: "raw"}, {ID: "b", Path: "/srv/a", Format: "raw"}},
+			want:  "-drive id=b,file={disk1},if=none,readonly=on,format=raw -drive id=a,file={disk0},if=none,readonly=on,format=raw",
+		},
+		{
 			name: "block nodes with a backing file",
 			words: "-blockdev driver=file,node-name=basefile,filename=/srv/base -blockdev driver=qcow2,node-name=base,file=basefile" +
 				" -blockdev driver=host_device,node-name=topfile,filename=/dev/vg/top -blockdev driver=qcow2,node-name=top,file=topfile,backing=base,lazy-refcounts=on",
@@ -125,6 +144,21 @@ func TestWhatIsNotSaid(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	loads(t, found)
+}
+
+func TestEncryptedDisk(t *testing.T) {
+	r := running(strings.Fields("-netdev tap,id=net0,fd=5 -drive file=web.luks,format=luks,key-secret=s,if=virtio")...)
+	r.Facts.Disks = []vm.Disk{{ID: "virtio0", Path: `json:{"driver": "luks", "key-secret": "s", "file": {"driver": "file", "filename": "web.luks"}}`, Format: "luks"}}
+	found, err := Of(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(found.Description.Start, " "); !strings.Contains(got, " -drive file={disk0},format=raw,if=virtio ") {
+		t.Error(got)
+	}
+	if !slices.ContainsFunc(found.Look, func(line string) bool { return strings.Contains(line, "encrypted here") }) {
+		t.Errorf("nobody is told: %q", found.Look)
+	}
 }
 
 // TestLibvirt takes a command line as libvirt 11.3 writes it (virsh domxml-to-native qemu-argv), with

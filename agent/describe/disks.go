@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -8,6 +9,12 @@ import (
 
 	"godwit/vm"
 )
+
+// forDrive are the options of -drive that are not of its format's driver, but for the file's own.
+var forDrive = []string{
+	"file", "format", "if", "bus", "unit", "index", "media", "id", "node-name", "werror", "rerror", "copy-on-read", "read-only", "readonly",
+	"auto-read-only", "discard", "detect-zeroes", "cache", "cache.*", "aio", "group", "throttling.*", "bps*", "iops*",
+}
 
 // forRaw are the keys of a format's block node that mean the same for a raw one.
 var forRaw = []string{"driver", "node-name", "read-only", "auto-read-only", "discard", "detect-zeroes", "cache.direct", "cache.no-flush", "file"}
@@ -46,16 +53,36 @@ func (w *writer) drive(disk vm.Disk, file string) bool {
 		return true
 	}
 	for _, a := range w.all("drive") {
-		if a.get("file") != disk.Path && (a.get("file") == "" || a.get("id") != disk.ID) {
+		if id := a.get("id"); id != disk.ID && (id != "" || a.file() != fileOf(disk.Path)) {
 			continue
 		}
+		w.encrypted(a, file)
+		a.keep(forDrive)
 		a.set("file", file)
 		a.set("format", "raw")
-		a.drop("driver")
-		a.option = slices.DeleteFunc(a.option, func(f field) bool { return strings.HasPrefix(f.key, "backing") || strings.HasPrefix(f.key, "file.") })
 		return true
 	}
 	return false
+}
+
+// file is that of a -drive.
+func (a *argument) file() string { return cmp.Or(a.get("file"), a.get("file.filename")) }
+
+// fileOf is the file in what QEMU says that a disk reads, which is JSON where it has options.
+func fileOf(disk string) string {
+	text, ok := strings.CutPrefix(disk, "json:")
+	if !ok {
+		return disk
+	}
+	o, _ := parse(text) //nolint:errcheck // what cannot be read has no file
+	return cmp.Or(o.get("file.filename"), o.get("file.file.filename"), disk)
+}
+
+// encrypted tells of a disk that is, by the option that gives it.
+func (w *writer) encrypted(a *argument, file string) {
+	if slices.ContainsFunc(a.option, func(f field) bool { return strings.HasSuffix(f.key, "key-secret") }) {
+		w.look("%s: the disk is encrypted here, and in plain at a destination", file)
+	}
 }
 
 // node is the disk's block node, with those that it is made of: one for its format, one for its file, and any that the image
@@ -110,8 +137,10 @@ func (w *writer) without(node string) {
 	w.without(a.get("backing"))
 }
 
-// keep drops all other keys.
-func (a *argument) keep(keys []string) {
-	a.option = slices.DeleteFunc(a.option, func(f field) bool { return !slices.Contains(keys, f.key) })
+// keep drops all keys that match none of these (path.Match).
+func (a *argument) keep(patterns []string) {
+	a.option = slices.DeleteFunc(a.option, func(f field) bool {
+		return !slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, f.key); return ok && err == nil })
+	})
 	a.changed = true
 }
