@@ -98,6 +98,15 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-blockdev driver=file,node-name=topfile,filename={disk0} -blockdev driver=raw,node-name=top,file=topfile",
 		},
 		{
+			name: "block nodes in each other, as of Proxmox 9, and a part of a file",
+			words: `-blockdev {"driver":"throttle","file":{"driver":"qcow2","file":{"aio":"io_uring","driver":"host_device","filename":"/dev/pve/web","node-name":"e1"},` +
+				`"backing":{"driver":"file","filename":"/srv/base"},"discard":"unmap","node-name":"f1"},"node-name":"drive-scsi0","throttle-group":"t"}` +
+				` -blockdev raw,node-name=vars,size=540672,file.driver=file,file.filename=/srv/vars.fd,file.locking=off`,
+			disks: []vm.Disk{{ID: "drive-scsi0", Path: "json:{}", Format: "throttle"}, {ID: "vars", Path: "json:{}", Format: "raw"}},
+			want: "-blockdev driver=throttle,file.discard=unmap,file.driver=raw,file.file.aio=io_uring,file.file.driver=file,file.file.filename={disk0},file.file.node-name=e1," +
+				"file.node-name=f1,node-name=drive-scsi0,throttle-group=t -blockdev driver=raw,node-name=vars,file.driver=file,file.filename={disk1},file.locking=off",
+		},
+		{
 			name: "firmware of libvirt's", words: "-blockdev driver=file,filename=/srv/vars.fd,node-name=libvirt-pflash1-storage,read-only=off",
 			disks: []vm.Disk{{ID: "libvirt-pflash1-storage", Path: "/srv/vars.fd", Format: "file"}},
 			want:  "-blockdev driver=file,filename={disk0},node-name=libvirt-pflash1-storage,read-only=off",

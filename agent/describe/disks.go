@@ -17,12 +17,12 @@ var forDrive = []string{
 }
 
 // forRaw are the keys of a format's block node that mean the same for a raw one.
-var forRaw = []string{"driver", "node-name", "read-only", "auto-read-only", "discard", "detect-zeroes", "cache.direct", "cache.no-flush", "file"}
+var forRaw = []string{"driver", "node-name", "read-only", "auto-read-only", "discard", "detect-zeroes", "cache.direct", "cache.no-flush", "file", "file.*"}
 
 // disks names the guest's disks, and has each read a file of the destination's, which is raw whatever it is here.
 func (w *writer) disks() {
 	for i, disk := range w.Facts.Disks {
-		at := disk.Path
+		at := fileOf(disk.Path)
 		if !path.IsAbs(at) && !strings.HasPrefix(at, "json:") {
 			at = path.Join(w.Dir, at)
 		}
@@ -32,7 +32,7 @@ func (w *writer) disks() {
 		}
 		w.found.Description.Disks = append(w.found.Description.Disks, vm.Disk{ID: disk.ID, Path: at, Format: format})
 		file := fmt.Sprintf("{disk%d}", i)
-		if !w.drive(disk, file) && !w.node(disk.ID, file) {
+		if !w.drive(disk, file) && !w.node(w.named(disk.ID), "", file) {
 			w.look("disks[%d]: what gives it to QEMU is not found in its command line; make its block node read %s", i, file)
 		}
 	}
@@ -57,7 +57,7 @@ func (w *writer) drive(disk vm.Disk, file string) bool {
 			continue
 		}
 		w.encrypted(a, file)
-		a.keep(forDrive)
+		a.keep("", forDrive)
 		a.set("file", file)
 		a.set("format", "raw")
 		return true
@@ -85,41 +85,35 @@ func (w *writer) encrypted(a *argument, file string) {
 	}
 }
 
-// node is the disk's block node, with those that it is made of: one for its format, one for its file, and any that the image
-// rests on, which the raw one does not.
-func (w *writer) node(name, file string) bool {
-	a := w.named(name)
-	if a == nil {
+// node is the disk's block node, or one within it, whose keys begin with at, and those that it is made of: filters, one for its
+// format, one for its file, and any that the image rests on, which the raw one does not.
+func (w *writer) node(a *argument, at, file string) bool {
+	switch {
+	case a == nil || !slices.ContainsFunc(a.option, func(f field) bool { return strings.HasPrefix(f.key, at) }):
 		return false
-	}
-	driver := a.first("driver")
-	switch under := a.get("file"); {
-	case a.get("filename") != "" || driver == "host_device": // the file itself
-		a.setFirst("driver", "file")
-		a.set("filename", file)
+	case a.get(at+"filename") != "": // the file itself
+		a.set(at+"driver", "file")
+		a.set(at+"filename", file)
 		return true
-	case a.get("file.filename") != "":
-		w.without(a.get("backing"))
-		a.keep(append(slices.Clone(forRaw), "file.driver", "file.filename", "file.aio", "file.locking", "file.cache.direct", "file.cache.no-flush"))
-		a.set("driver", "raw")
-		a.set("file.driver", "file")
-		a.set("file.filename", file)
-		return true
-	case under != "" && w.node(under, file):
-		w.without(a.get("backing"))
-		if driver != "raw" {
-			a.keep(forRaw)
-			a.set("driver", "raw")
-		}
+	case !w.node(w.named(a.get(at+"file")), "", file) && !w.node(a, at+"file.", file):
+		return false
+	case slices.Contains([]string{"throttle", "copy-on-read"}, a.get(at+"driver")):
 		return true
 	}
-	return false
+	w.encrypted(a, file)
+	w.without(a.get(at + "backing"))
+	a.keep(at, forRaw)
+	a.set(at+"driver", "raw")
+	return true
 }
 
 // named is the -blockdev of a node; nil without one.
 func (w *writer) named(node string) *argument {
 	for _, a := range w.all("blockdev") {
 		if node != "" && a.get("node-name") == node {
+			if a.option[0].bare {
+				a.option[0] = field{key: "driver", value: a.option[0].key}
+			}
 			return a
 		}
 	}
@@ -137,10 +131,11 @@ func (w *writer) without(node string) {
 	w.without(a.get("backing"))
 }
 
-// keep drops all keys that match none of these (path.Match).
-func (a *argument) keep(patterns []string) {
+// keep drops the keys that begin with at, and go on as none of these patterns (path.Match).
+func (a *argument) keep(at string, patterns []string) {
 	a.option = slices.DeleteFunc(a.option, func(f field) bool {
-		return !slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, f.key); return ok && err == nil })
+		rest, in := strings.CutPrefix(f.key, at)
+		return in && !slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, rest); return ok && err == nil })
 	})
 	a.changed = true
 }
