@@ -67,6 +67,11 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-drive file={disk0},if=virtio,cache=none,format=raw -drive file={disk1},format=raw,index=2,media=cdrom",
 		},
 		{
+			name: "what is short for a drive", words: "-fdb f.img -pflash vars.fd -hdc web.raw",
+			disks: []vm.Disk{{ID: "ide1-hd0", Path: "web.raw", Format: "raw"}, {ID: "floppy1", Path: "f.img", Format: "raw"}, {ID: "pflash0", Path: "vars.fd", Format: "raw"}},
+			want:  "-drive file={disk1},format=raw,if=floppy,index=1 -drive file={disk2},format=raw,if=pflash -drive file={disk0},format=raw,index=2",
+		},
+		{
 			name: "a drive of Proxmox", words: "-drive file=/dev/pve/vm-100-disk-0,if=none,id=drive-scsi0,discard=on,format=raw,cache=none,aio=io_uring",
 			disks: []vm.Disk{{ID: "drive-scsi0", Path: "/dev/pve/vm-100-disk-0", Format: "raw"}},
 			want:  "-drive file={disk0},if=none,id=drive-scsi0,discard=on,format=raw,cache=none,aio=io_uring",

@@ -10,6 +10,12 @@ import (
 	"godwit/vm"
 )
 
+// shorts are the options that are short for a -drive, and what that says.
+var shorts = map[string]string{
+	"hda": "index=0", "hdb": "index=1", "hdc": "index=2", "hdd": "index=3", "cdrom": "index=2,media=cdrom",
+	"fda": "if=floppy,index=0", "fdb": "if=floppy,index=1", "pflash": "if=pflash", "sd": "if=sd", "mtdblock": "if=mtd",
+}
+
 // forDrive are the options of -drive that are not of its format's driver, but for the file's own.
 var forDrive = []string{
 	"file", "format", "if", "bus", "unit", "index", "media", "id", "node-name", "werror", "rerror", "copy-on-read", "read-only", "readonly",
@@ -40,17 +46,12 @@ func (w *writer) disks() {
 
 // drive is the disk's -drive, or what is short for one.
 func (w *writer) drive(disk vm.Disk, file string) bool {
-	for _, a := range w.all("hda", "hdb", "hdc", "hdd", "cdrom") {
-		if a.text != disk.Path {
-			continue
+	for _, a := range w.options {
+		if what, short := shorts[a.name]; short && a.text == disk.Path {
+			a.name = "drive"
+			a.write("file=" + file + ",format=raw," + what)
+			return true
 		}
-		short := "index=" + fmt.Sprint(strings.Index("abcd", strings.TrimPrefix(a.name, "hd")))
-		if a.name == "cdrom" {
-			short = "index=2,media=cdrom"
-		}
-		a.name = "drive"
-		a.write("file=" + file + ",format=raw," + short)
-		return true
 	}
 	for _, a := range w.all("drive") {
 		if id := a.get("id"); id != disk.ID && (id != "" || a.file() != fileOf(disk.Path)) {
