@@ -52,10 +52,10 @@ func split(words []string) ([]*argument, error) {
 		all = append(all, a)
 	}
 	for _, a := range all {
-		switch a.name {
-		case "readconfig":
+		switch {
+		case a.name == "readconfig":
 			return nil, errors.New("its QEMU reads its devices from a file (-readconfig), which cannot be seen: write the description yourself")
-		case "snapshot":
+		case a.name == "snapshot", a.name == "drive" && a.get("snapshot") == "on":
 			return nil, errors.New("its QEMU throws away what its disks get (-snapshot): such a guest is not moved")
 		}
 	}

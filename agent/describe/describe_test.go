@@ -227,6 +227,7 @@ func TestCannotBeDescribed(t *testing.T) {
 		"-nic tap,ifname=tap0":        "with -netdev and -device",
 		"-netdev user,id=net0":        "only one on a tap",
 		"-snapshot":                   "-snapshot",
+		"-drive file=a,snapshot=on":   "-snapshot",
 		"-readconfig /etc/web.cfg":    "write the description yourself",
 		`-device {"driver":"virtio-x`: "not JSON",
 	} {
