@@ -87,14 +87,14 @@ func (w *writer) all(names ...string) []*argument {
 	return some
 }
 
-// monitors drops them: the guest gets one of its own, which the agent asks.
+// monitors drops them: the guest gets one of its own, which the agent asks. What has a port of the guest beside one (mux) stays.
 func (w *writer) monitors() {
 	var chardevs []string
 	for _, a := range w.all("mon") {
 		chardevs = append(chardevs, a.first("chardev"))
 	}
 	for _, a := range w.options {
-		if a.name == "chardev" && slices.Contains(chardevs, a.get("id")) || slices.Contains([]string{"mon", "monitor", "qmp", "qmp-pretty"}, a.name) {
+		if a.name == "chardev" && slices.Contains(chardevs, a.get("id")) && a.get("mux") != "on" || slices.Contains([]string{"mon", "monitor", "qmp", "qmp-pretty"}, a.name) {
 			a.dropped = true
 		}
 	}

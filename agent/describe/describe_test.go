@@ -62,6 +62,11 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-chardev socket,id=a,path={dir}/a.sock,server,nowait -chardev file,id=b,path={dir}/b.log -serial file:{dir}/web.log -chardev pty,id=c",
 		},
 		{
+			name:  "what only this process has",
+			words: "-chardev stdio,id=a,mux=on,signal=off -mon chardev=a,mode=readline -serial chardev:a -chardev pipe,id=b,path=/run/b -parallel pipe:/run/c -debugcon stdio",
+			want:  "-chardev null,id=a,mux=on -serial chardev:a -chardev null,id=b -parallel null -debugcon null",
+		},
+		{
 			name: "a drive and a CD", words: "-drive file=web.qcow2,if=virtio,cache=none,format=qcow2 -cdrom /srv/a,,b.iso",
 			disks: []vm.Disk{{ID: "virtio0", Path: "web.qcow2", Format: "qcow2"}, {ID: "ide2-cd0", Path: "/srv/a,,b.iso", Format: "raw"}},
 			want:  "-drive file={disk0},if=virtio,cache=none,format=raw -drive file={disk1},format=raw,index=2,media=cdrom",

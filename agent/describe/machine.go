@@ -35,20 +35,20 @@ func (w *writer) backends() {
 		a.loosen()
 		switch at := a.get("path"); {
 		case a.dropped || strings.HasPrefix(at, "{"):
-		case a.get("fd") != "":
-			a.become(option{{key: "null", bare: true}, {key: "id", value: a.get("id")}})
+		case a.get("fd") != "" || slices.Contains([]string{"stdio", "pipe"}, a.first("backend")):
+			a.become(option{{key: "null", bare: true}, {key: "id", value: a.get("id")}}, "mux")
 		case a.first("backend") == "socket" && at != "" && !a.serves():
 			w.look("it is a client of the socket %s: that must be there at each destination", at)
 		case at != "" && !strings.HasPrefix(at, "/dev/"):
 			a.set("path", "{dir}/"+path.Base(at))
 		}
 	}
-	for _, a := range w.all("serial", "parallel") {
+	for _, a := range w.all("serial", "parallel", "debugcon") {
 		kind, at, _ := strings.Cut(a.text, ":")
 		switch kind {
-		case "stdio", "mon":
+		case "stdio", "mon", "pipe":
 			a.write("null")
-		case "file", "unix", "pipe":
+		case "file", "unix":
 			a.write(kind + ":{dir}/" + path.Base(at))
 		}
 	}
