@@ -155,7 +155,7 @@ func TestWhatIsNotSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "qemu-system-x86_64 -S -incoming defer -netdev tap,id=net0,fd={fd0},vhost=on -display none -machine pc-q35-10.0 -m {memory} -serial null -qmp unix:{qmp},server=on,wait=off"
+	want := "qemu-system-x86_64 -S -incoming defer -netdev tap,id=net0,fd={fd0},vhost=on -display none -machine pc-q35-10.0 -m {memory} -qmp unix:{qmp},server=on,wait=off"
 	if got := strings.Join(found.Description.Start, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -73,16 +73,12 @@ func (a *argument) serves() bool {
 
 // screen leaves out windows, which an agent has no screen for.
 func (w *writer) screen() {
-	bare := len(w.all("nodefaults")) > 0
 	shown := false
 	for _, a := range w.all("display", "nographic", "vnc", "spice", "sdl", "full-screen") {
 		switch {
 		case a.name == "nographic":
 			a.name = "display"
 			a.write("none")
-			if !bare && len(w.all("serial")) == 0 {
-				w.add("serial", "null")
-			}
 		case a.name == "sdl" || a.name == "full-screen":
 			a.dropped = true
 			continue
