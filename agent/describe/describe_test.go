@@ -67,6 +67,11 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-chardev null,id=a,mux=on -serial chardev:a -chardev null,id=b -parallel null -debugcon null",
 		},
 		{
+			name:  "screens at sockets",
+			words: "-vnc unix:/run/qemu-server/100.vnc,password=on -spice unix=on,addr=/run/web/spice.sock,disable-ticketing=on -vnc none",
+			want:  "-vnc unix:{dir}/100.vnc,password=on -spice unix=on,addr={dir}/spice.sock,disable-ticketing=on -vnc none",
+		},
+		{
 			name: "a drive and a CD", words: "-drive file=web.qcow2,if=virtio,cache=none,format=qcow2 -cdrom /srv/a,,b.iso",
 			disks: []vm.Disk{{ID: "virtio0", Path: "web.qcow2", Format: "qcow2"}, {ID: "ide2-cd0", Path: "/srv/a,,b.iso", Format: "raw"}},
 			want:  "-drive file={disk0},if=virtio,cache=none,format=raw -drive file={disk1},format=raw,index=2,media=cdrom",

@@ -85,13 +85,26 @@ func (w *writer) screen() {
 		case a.name == "display" && (slices.Contains([]string{"gtk", "sdl", "curses", "cocoa"}, a.first("type"))):
 			a.write("none")
 		case a.name == "vnc" || a.name == "spice":
-			if a.first("") != "none" {
-				w.look("it shows itself by -%s %s: nobody else may listen there at a destination", a.name, a.text)
-			}
+			w.listens(a)
 		}
 		shown = true
 	}
 	if !shown {
 		w.add("display", "none")
+	}
+}
+
+// listens has a server of the guest's screen listen at a socket of its own, or tells where it does.
+func (w *writer) listens(a *argument) {
+	at, unix := strings.CutPrefix(a.first(""), "unix:")
+	switch {
+	case unix:
+		a.setFirst("", "unix:{dir}/"+path.Base(at))
+	case path.IsAbs(a.get("addr")):
+		a.set("addr", "{dir}/"+path.Base(a.get("addr")))
+	case at != "none":
+		where := slices.Clone(a.option)
+		where.drop("password")
+		w.look("it shows itself by -%s %s: nobody else may listen there at a destination", a.name, where)
 	}
 }
