@@ -72,6 +72,11 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-vnc unix:{dir}/100.vnc,password=on -spice unix=on,addr={dir}/spice.sock,disable-ticketing=on -vnc none",
 		},
 		{
+			name: "secrets of libvirt's run",
+			words: `-object {"qom-type":"secret","id":"masterKey0","format":"raw","file":"/var/lib/libvirt/qemu/domain-1-web/master-key.aes"}` +
+				` -object {"qom-type":"secret","id":"libvirt-1-format-encryption-secret0","data":"sFyA","keyid":"masterKey0","iv":"b0s=","format":"base64"}`,
+		},
+		{
 			name: "a drive and a CD", words: "-drive file=web.qcow2,if=virtio,cache=none,format=qcow2 -cdrom /srv/a,,b.iso",
 			disks: []vm.Disk{{ID: "virtio0", Path: "web.qcow2", Format: "qcow2"}, {ID: "ide2-cd0", Path: "/srv/a,,b.iso", Format: "raw"}},
 			want:  "-drive file={disk0},if=virtio,cache=none,format=raw -drive file={disk1},format=raw,index=2,media=cdrom",

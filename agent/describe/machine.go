@@ -53,7 +53,7 @@ func (w *writer) backends() {
 		}
 	}
 	for _, a := range w.all("object") {
-		if strings.HasPrefix(a.get("id"), "masterKey") && a.first("qom-type") == "secret" { // libvirt's own, of this run
+		if key := "masterKey"; strings.HasPrefix(a.get("id"), key) || strings.HasPrefix(a.get("keyid"), key) { // libvirt's own, of this run, and what only it opens
 			a.dropped = true
 		}
 	}
