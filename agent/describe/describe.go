@@ -210,9 +210,9 @@ func (w *writer) start() {
 	w.elsewhere()
 }
 
-// elsewhere tells which files the command names that must be at a destination.
+// elsewhere tells which files the command names that must be at a destination, and what of it is not for everybody.
 func (w *writer) elsewhere() {
-	var files []string
+	var files, private []string
 	for _, a := range w.options {
 		if a.dropped || a.option == nil {
 			continue
@@ -225,9 +225,23 @@ func (w *writer) elsewhere() {
 			if path.IsAbs(at) && !strings.HasPrefix(at, "/dev/") && !strings.HasPrefix(at, "/machine/") && !slices.Contains(files, at) {
 				files = append(files, at)
 			}
+			if isPrivate(a, f) && !slices.Contains(private, "-"+a.name) {
+				private = append(private, "-"+a.name)
+			}
 		}
 	}
 	if len(files) > 0 {
 		w.look("each destination must have the same: %s", strings.Join(files, ", "))
 	}
+	if len(private) > 0 {
+		w.look("it has passwords in plain, in %s: let nobody else read this; it goes with the guest to each destination", strings.Join(private, ", "))
+	}
+}
+
+// isPrivate says whether a word is a password, and not whether there is one.
+func isPrivate(a *argument, f field) bool {
+	if a.name == "object" {
+		return f.key == "data" && a.first("qom-type") == "secret"
+	}
+	return f.key == "password" && !f.bare && f.value != "on" && f.value != "off"
 }

@@ -190,6 +190,24 @@ func TestEncryptedDisk(t *testing.T) {
 	}
 }
 
+// Passwords are in what the guest is started by, and nowhere else, and a person is told.
+func TestPasswords(t *testing.T) {
+	found, err := Of(running(strings.Fields("-netdev tap,id=net0,fd=5 -object secret,id=s,data=hunter2 -spice port=5930,password=hunter3 -vnc :1,password=on")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := strings.Join(found.Look, "\n")
+	if !strings.Contains(looks, "passwords in plain, in -object, -spice:") || strings.Contains(looks, "hunter") {
+		t.Error(looks)
+	}
+	if found, err = Of(running(strings.Fields("-netdev tap,id=net0,fd=5 -object secret,id=s,file=/etc/s -vnc :1,password=on")...)); err != nil {
+		t.Fatal(err)
+	}
+	if looks := strings.Join(found.Look, "\n"); strings.Contains(looks, "in plain") {
+		t.Error(looks)
+	}
+}
+
 // TestLibvirt takes a command line as libvirt 11.3 writes it (virsh domxml-to-native qemu-argv), with
 // a second monitor.
 func TestLibvirt(t *testing.T) {
