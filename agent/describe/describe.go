@@ -53,7 +53,7 @@ func Of(r Running) (Found, error) {
 		return Found{}, err
 	}
 	w.start()
-	return w.found, nil
+	return w.found, w.found.Description.Check()
 }
 
 // nameOf makes a guest's name of QEMU's, which may be any, or none.
@@ -150,6 +150,9 @@ func (w *writer) nics() error {
 		return errors.New("its QEMU has no NIC that -device made, and only such a guest can be moved")
 	}
 	for i, card := range w.Cards {
+		if card.Queues > 1 {
+			return fmt.Errorf("its NIC %s has %d pairs of queues, and only one with one can be moved: start it with queues=1", card.MAC, card.Queues)
+		}
 		tap := card.Tap
 		for _, a := range w.all("netdev") {
 			if a.get("id") != card.Netdev {

@@ -273,6 +273,16 @@ func TestCannotBeDescribed(t *testing.T) {
 	if _, err := Of(without); err == nil || !strings.Contains(err.Error(), "no NIC") {
 		t.Errorf("without a NIC: %v", err)
 	}
+	queues := running()
+	queues.Cards[0].Queues = 4
+	if _, err := Of(queues); err == nil || !strings.Contains(err.Error(), "queues=1") {
+		t.Errorf("with queues: %v", err)
+	}
+	id := running(strings.Fields("-drive file=a,if=none,id=root.0 -netdev tap,id=net0,fd=5")...)
+	id.Facts.Disks = []vm.Disk{{ID: "root.0", Path: "a", Format: "raw"}}
+	if _, err := Of(id); err == nil || !strings.Contains(err.Error(), `disk id "root.0"`) {
+		t.Errorf("with a disk that cannot be described: %v", err)
+	}
 	if _, err := Of(Running{}); err == nil {
 		t.Error("described without a command line")
 	}
