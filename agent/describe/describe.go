@@ -166,6 +166,9 @@ func (w *writer) nics() error {
 			}
 			a.become(option{{key: "tap", bare: true}, {key: "id", value: card.Netdev}, {key: "fd", value: fmt.Sprintf("{fd%d}", i)}}, "vhost")
 		}
+		if w.place(card) < 0 {
+			w.look("nics[%d]: it was plugged in later; add its -netdev, with fd={fd%d}, and its -device to start", i, i)
+		}
 		if tap == "" {
 			w.look("nics[%d]: its tap is not known; write its name", i)
 		}

@@ -175,6 +175,22 @@ func TestWhatIsNotSaid(t *testing.T) {
 	loads(t, found)
 }
 
+// What QEMU got after its start is left to a person.
+func TestPluggedInLater(t *testing.T) {
+	r := running(strings.Fields("-netdev tap,id=net0,fd=5")...)
+	r.Cards = append(r.Cards, qemu.Card{MAC: "52:54:00:00:01:0b", Netdev: "net1"})
+	r.Facts.Disks = []vm.Disk{{ID: "libvirt-4-storage", Path: "/srv/cd.iso", Format: "file"}}
+	found, err := Of(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"have a block node libvirt-4-storage read {disk0}", "it was plugged in later; add its -netdev, with fd={fd0},"} {
+		if !slices.ContainsFunc(found.Look, func(line string) bool { return strings.Contains(line, want) }) {
+			t.Errorf("nobody is told of %q: %q", want, found.Look)
+		}
+	}
+}
+
 func TestEncryptedDisk(t *testing.T) {
 	r := running(strings.Fields("-netdev tap,id=net0,fd=5 -drive file=web.luks,format=luks,key-secret=s,if=virtio")...)
 	r.Facts.Disks = []vm.Disk{{ID: "virtio0", Path: `json:{"driver": "luks", "key-secret": "s", "file": {"driver": "file", "filename": "web.luks"}}`, Format: "luks"}}

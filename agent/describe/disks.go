@@ -39,7 +39,7 @@ func (w *writer) disks() {
 		w.found.Description.Disks = append(w.found.Description.Disks, vm.Disk{ID: disk.ID, Path: at, Format: format})
 		file := fmt.Sprintf("{disk%d}", i)
 		if !w.drive(disk, file) && !w.node(w.named(disk.ID), "", file) {
-			w.look("disks[%d]: what gives it to QEMU is not found in its command line; make its block node read %s", i, file)
+			w.look("disks[%d]: it was plugged in later, or is not found in its command line; have a block node %s read %s in start", i, disk.ID, file)
 		}
 	}
 }
