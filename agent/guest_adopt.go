@@ -202,7 +202,7 @@ func startWaiting(ctx context.Context, g *Guest) (*qemu.Process, error) {
 	qmp, channel := commandSockets(g.Held.Dir, d)
 	words := []string{
 		"{dir}", g.Held.Dir, "{qmp}", qmp, "{channel}", channel, "{name}", d.Name,
-		"{memory}", fmt.Sprintf("%dM", d.Memory>>20), "{vcpus}", fmt.Sprint(max(d.VCPUs, 1)),
+		"{memory}", fmt.Sprintf("%dK", d.Memory>>10), "{vcpus}", fmt.Sprint(max(d.VCPUs, 1)),
 	}
 	const firstFD = 3 // os/exec's ExtraFiles begin there
 	for i, tap := range g.Held.Taps {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/vm/guest"
@@ -63,5 +64,14 @@ func TestAdoptedGuestThatHangs(t *testing.T) {
 	defer cancel()
 	if err := a.learn(ctx, g); err == nil || !strings.Contains(err.Error(), "limit ask_guest of 100ms passed") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestMemoryOfAStartCommand: QEMU takes any memory of whole pages, and its guest comes to no other than that.
+func TestMemoryOfAStartCommand(t *testing.T) {
+	d := config.Description{Name: "web", Memory: 128<<20 + 8<<10, Start: []string{"sh", "-c", "echo it has $0 >&2; exit 1", "{memory}"}}
+	_, err := startWaiting(t.Context(), &Guest{Held: care.Held{Description: d, Dir: t.TempDir()}})
+	if err == nil || !strings.Contains(err.Error(), "it has 131080K") {
+		t.Error(err)
 	}
 }
