@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"godwit/internal/oneline"
 )
 
 // plain are words that YAML takes as they are.
@@ -26,7 +28,7 @@ func (f Found) YAML() string {
 	var b strings.Builder
 	d := f.Description
 	for _, line := range f.Look {
-		fmt.Fprintf(&b, "# look: %s\n", line)
+		fmt.Fprintf(&b, "# look: %s\n", oneline.Of(line))
 	}
 	if len(f.Look) > 0 {
 		b.WriteString("\n")
