@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // argument is one of QEMU's options with what follows it.
@@ -28,8 +29,11 @@ var unused = []string{"S", "s", "daemonize", "no-shutdown", "preconfig", "incomi
 
 // split takes a command line apart, and drops what is unused.
 func split(words []string) ([]*argument, error) {
-	if len(words) == 0 {
+	switch {
+	case len(words) == 0:
 		return nil, errors.New("its command line cannot be seen")
+	case !utf8.ValidString(strings.Join(words, " ")):
+		return nil, errors.New("its command line has bytes that are no UTF-8, which no description can say: rename what they name")
 	}
 	var all []*argument
 	for rest := words[1:]; len(rest) > 0; {
