@@ -2,6 +2,7 @@ package describe
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -27,6 +28,9 @@ var lonely = []string{
 // unused are options that have no meaning for a guest that comes, or that the agent says itself.
 var unused = []string{"S", "s", "daemonize", "no-shutdown", "preconfig", "incoming", "pidfile", "D", "d", "loadvm", "add-fd", "gdb", "chroot", "runas", "run-with", "trace"}
 
+// replaced are words that mean something in the start of a description.
+var replaced = regexp.MustCompile(`\{(qmp|channel|dir|name|memory|vcpus|(fd|tap|disk)\d)\}`)
+
 // split takes a command line apart, and drops what is unused.
 func split(words []string) ([]*argument, error) {
 	switch {
@@ -34,6 +38,8 @@ func split(words []string) ([]*argument, error) {
 		return nil, errors.New("its command line cannot be seen")
 	case !utf8.ValidString(strings.Join(words, " ")):
 		return nil, errors.New("its command line has bytes that are no UTF-8, which no description can say: rename what they name")
+	case replaced.MatchString(strings.Join(words, " ")):
+		return nil, errors.New("its command line has words such as {memory}, which agents replace (docs/agent.md): rename what they name")
 	}
 	var all []*argument
 	for rest := words[1:]; len(rest) > 0; {

@@ -280,6 +280,7 @@ func TestCannotBeDescribed(t *testing.T) {
 		"-readconfig /etc/web.cfg":    "write the description yourself",
 		`-device {"driver":"virtio-x`: "not JSON",
 		"-drive file=/srv/caf\xe9":    "no UTF-8",
+		"-smbios type=1,serial={fd0}": "which agents replace",
 	} {
 		if _, err := Of(running(strings.Fields(words)...)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, not %q", words, err, want)
