@@ -77,6 +77,11 @@ func TestStartedElsewhere(t *testing.T) {
 				` -object {"qom-type":"secret","id":"libvirt-1-format-encryption-secret0","data":"sFyA","keyid":"masterKey0","iv":"b0s=","format":"base64"}`,
 		},
 		{
+			name:  "descriptors of libvirt's",
+			words: `-add-fd set=1,fd=31 -chardev file,id=a,path=/dev/fdset/1,append=on -device {"driver":"vhost-vsock-pci","id":"vsock0","guest-cid":3,"vhostfd":"28"}`,
+			want:  "-chardev null,id=a -device driver=vhost-vsock-pci,guest-cid=3,id=vsock0",
+		},
+		{
 			name: "a drive and a CD", words: "-drive file=web.qcow2,if=virtio,cache=none,format=qcow2 -cdrom /srv/a,,b.iso",
 			disks: []vm.Disk{{ID: "virtio0", Path: "web.qcow2", Format: "qcow2"}, {ID: "ide2-cd0", Path: "/srv/a,,b.iso", Format: "raw"}},
 			want:  "-drive file={disk0},if=virtio,cache=none,format=raw -drive file={disk1},format=raw,index=2,media=cdrom",

@@ -35,7 +35,7 @@ func (w *writer) backends() {
 		a.loosen()
 		switch at := a.get("path"); {
 		case a.dropped || strings.HasPrefix(at, "{"):
-		case a.get("fd") != "" || slices.Contains([]string{"stdio", "pipe"}, a.first("backend")):
+		case a.get("fd") != "" || strings.HasPrefix(at, "/dev/fdset/") || slices.Contains([]string{"stdio", "pipe"}, a.first("backend")):
 			a.become(option{{key: "null", bare: true}, {key: "id", value: a.get("id")}}, "mux")
 		case a.first("backend") == "socket" && at != "" && !a.serves():
 			w.look("it is a client of the socket %s: that must be there at each destination", at)
@@ -50,6 +50,11 @@ func (w *writer) backends() {
 			a.write("null")
 		case "file", "unix":
 			a.write(kind + ":{dir}/" + path.Base(at))
+		}
+	}
+	for _, a := range w.all("device") {
+		if a.get("vhostfd") != "" {
+			a.drop("vhostfd")
 		}
 	}
 	for _, a := range w.all("object") {
