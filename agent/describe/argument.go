@@ -11,7 +11,8 @@ import (
 // argument is one of QEMU's options with what follows it.
 type argument struct {
 	name    string // without dashes
-	text    string // what follows, as it was; "" where nothing does
+	alone   bool   // nothing follows
+	text    string // what follows, as it was
 	option         // the same, taken apart; nil where nothing follows
 	changed bool   // text is not what option says any more
 	dropped bool
@@ -45,12 +46,12 @@ func split(words []string) ([]*argument, error) {
 	for rest := words[1:]; len(rest) > 0; {
 		word := rest[0]
 		rest = rest[1:]
-		a := &argument{name: strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-")}
+		a := &argument{name: strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), alone: true}
 		switch {
 		case !strings.HasPrefix(word, "-"): // a disk, as after -hda
-			a.name, a.text = "hda", word
+			a.name, a.text, a.alone = "hda", word, false
 		case len(rest) > 0 && !slices.Contains(lonely, a.name) && (!strings.HasPrefix(rest[0], "-") || a.name == "append"):
-			a.text, rest = rest[0], rest[1:]
+			a.text, a.alone, rest = rest[0], false, rest[1:]
 		}
 		var err error
 		if a.text != "" {
@@ -99,7 +100,7 @@ func (a *argument) become(o option, keep ...string) {
 
 // write replaces all of it.
 func (a *argument) write(text string) {
-	a.option, a.text, a.changed = nil, text, false
+	a.option, a.text, a.alone, a.changed = nil, text, false, false
 }
 
 // words are what QEMU is given.
@@ -107,8 +108,8 @@ func (a *argument) words() []string {
 	switch {
 	case a.changed:
 		return []string{"-" + a.name, a.option.String()}
-	case a.text != "":
-		return []string{"-" + a.name, a.text}
+	case a.alone:
+		return []string{"-" + a.name}
 	}
-	return []string{"-" + a.name}
+	return []string{"-" + a.name, a.text}
 }

@@ -164,13 +164,13 @@ func TestStartedElsewhere(t *testing.T) {
 
 // What a person would have meant by none of it is added.
 func TestWhatIsNotSaid(t *testing.T) {
-	r := running("-netdev", "type=tap,id=net0,ifname=tap9,script=/etc/up,vhost=on", "-nographic")
+	r := running("-netdev", "type=tap,id=net0,ifname=tap9,script=/etc/up,vhost=on", "-append", "", "-initrd", "", "-nographic")
 	r.Facts.Name, r.Cards[0].Tap = "web of the shop", "tap9"
 	found, err := Of(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "qemu-system-x86_64 -S -incoming defer -netdev tap,id=net0,fd={fd0},vhost=on -display none -machine pc-q35-10.0 -m {memory} -qmp unix:{qmp},server=on,wait=off"
+	want := "qemu-system-x86_64 -S -incoming defer -netdev tap,id=net0,fd={fd0},vhost=on -append  -initrd  -display none -machine pc-q35-10.0 -m {memory} -qmp unix:{qmp},server=on,wait=off"
 	if got := strings.Join(found.Description.Start, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
