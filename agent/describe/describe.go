@@ -204,9 +204,14 @@ func (w *writer) tapOf(netdev *argument) string {
 // start puts the command together.
 func (w *writer) start() {
 	w.machine()
+	w.rooted()
 	w.backends()
 	w.screen()
-	words := []string{w.Words[0], "-S", "-incoming", "defer"}
+	program := w.Words[0]
+	if strings.Contains(program, "/") {
+		program = w.from(program)
+	}
+	words := []string{program, "-S", "-incoming", "defer"}
 	for _, a := range w.options {
 		if !a.dropped {
 			words = append(words, a.words()...)
@@ -220,7 +225,7 @@ func (w *writer) start() {
 func (w *writer) elsewhere() {
 	var files, private []string
 	for _, a := range w.options {
-		if a.dropped || a.option == nil {
+		if a.dropped || a.name == "append" {
 			continue
 		}
 		for _, f := range a.option {

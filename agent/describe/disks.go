@@ -29,8 +29,8 @@ var forRaw = []string{"driver", "node-name", "read-only", "auto-read-only", "dis
 func (w *writer) disks() {
 	for i, disk := range w.Facts.Disks {
 		at := fileOf(disk.Path)
-		if !path.IsAbs(at) && !strings.HasPrefix(at, "json:") {
-			at = path.Join(w.Dir, at)
+		if !strings.HasPrefix(at, "json:") {
+			at = w.from(at)
 		}
 		format := disk.Format
 		if format == "file" || format == "host_device" { // the block node is its file

@@ -24,6 +24,31 @@ func (w *writer) machine() {
 	}
 }
 
+// rooted names files of the host's whole: QEMU is started in another directory elsewhere.
+func (w *writer) rooted() {
+	for _, a := range w.all("kernel", "initrd", "dtb") {
+		if a.text != "" {
+			a.text = w.from(a.text)
+			a.option = option{{key: a.text, bare: true}}
+		}
+	}
+	for name, key := range map[string]string{"fw_cfg": "file", "acpitable": "file", "smbios": "file", "virtfs": "path", "fsdev": "path"} {
+		for _, a := range w.all(name) {
+			if at := a.get(key); at != "" {
+				a.set(key, w.from(at))
+			}
+		}
+	}
+}
+
+// from is a file's path from where QEMU was started.
+func (w *writer) from(at string) string {
+	if path.IsAbs(at) {
+		return at
+	}
+	return path.Join(w.Dir, at)
+}
+
 func (w *writer) add(name, text string) {
 	w.options = append(w.options, &argument{name: name, text: text})
 }
