@@ -33,8 +33,8 @@ type Found struct {
 	Look        []string           `json:"look"`
 }
 
-// ports are the names of guest channels, and who answers there.
-var ports = map[string]string{"org.godwit.guest.0": "", "org.qemu.guest_agent.0": config.AgentQGA}
+// ports are the names of guest channels, the best first, and who answers there.
+var ports = []struct{ name, agent string }{{"org.godwit.guest.0", ""}, {"org.qemu.guest_agent.0", config.AgentQGA}}
 
 // Of describes a guest. An error says what of it cannot be started elsewhere.
 func Of(r Running) (Found, error) {
@@ -103,20 +103,10 @@ func (w *writer) monitors() {
 // channel finds the port on which the guest answers.
 func (w *writer) channel() {
 	d := &w.found.Description
-	for _, port := range w.all("device") {
-		agent, known := ports[port.get("name")]
-		if !known || port.first("driver") != "virtserialport" {
-			continue
-		}
-		for _, a := range w.all("chardev") {
-			id := a.get("id")
-			if at := w.socketOf(a); id == port.get("chardev") && at != "" && d.Channel == "" {
-				d.Channel, d.Agent = at, agent
-				a.become(option{
-					{key: "socket", bare: true}, {key: "id", value: id}, {key: "path", value: "{channel}"},
-					{key: "server", value: "on"}, {key: "wait", value: "off"},
-				})
-			}
+	for _, port := range ports {
+		if d.Channel = w.at(port.name); d.Channel != "" {
+			d.Agent = port.agent
+			break
 		}
 	}
 	switch {
@@ -126,6 +116,26 @@ func (w *writer) channel() {
 	case d.Agent == config.AgentQGA && strings.Contains(d.Channel, "/libvirt/"):
 		w.look("libvirt has the channel %s open, and it must be yours alone: give the guest another (docs/guest.md)", d.Channel)
 	}
+}
+
+// at has the port of a name use the agent's socket, and is the one that it has here; "" where it has none.
+func (w *writer) at(name string) string {
+	for _, port := range w.all("device") {
+		if port.get("name") != name || port.first("driver") != "virtserialport" {
+			continue
+		}
+		for _, a := range w.all("chardev") {
+			id := a.get("id")
+			if at := w.socketOf(a); id == port.get("chardev") && at != "" {
+				a.become(option{
+					{key: "socket", bare: true}, {key: "id", value: id}, {key: "path", value: "{channel}"},
+					{key: "server", value: "on"}, {key: "wait", value: "off"},
+				})
+				return w.from(at)
+			}
+		}
+	}
+	return ""
 }
 
 // socketOf is the path of the unix socket on which a character device waits for a client; "" where it does not. One that was

@@ -214,6 +214,20 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// A guest of libvirt has the port of its agent, which libvirt holds, before the one that was added for Godwit.
+func TestBestChannel(t *testing.T) {
+	r := running(strings.Fields("-netdev tap,id=net0,fd=5 -chardev socket,id=a,fd=7,server=on -device virtserialport,chardev=a,name=org.qemu.guest_agent.0" +
+		" -chardev socket,id=b,path=guest.sock,server=on -device virtserialport,chardev=b,name=org.godwit.guest.0")...)
+	r.Chardevs = map[string]string{"a": "unix:/run/libvirt/qemu/channel/1-web/org.qemu.guest_agent.0,server=on", "b": "disconnected:unix:guest.sock,server=on"}
+	found, err := Of(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := found.Description; d.Channel != "/home/op/guest.sock" || d.Agent != "" || !slices.Contains(d.Start, "socket,id=b,path={channel},server=on,wait=off") {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestEncryptedDisk(t *testing.T) {
 	r := running(strings.Fields("-netdev tap,id=net0,fd=5 -drive file=web.luks,format=luks,key-secret=s,if=virtio")...)
 	r.Facts.Disks = []vm.Disk{{ID: "virtio0", Path: `json:{"driver": "luks", "key-secret": "s", "file": {"driver": "file", "filename": "web.luks"}}`, Format: "luks"}}
