@@ -198,18 +198,18 @@ func TestPluggedInLater(t *testing.T) {
 
 // Files are named whole, and a person is told of those that are no disks.
 func TestFiles(t *testing.T) {
-	r := running(strings.Fields("-netdev tap,id=net0,fd=5 -kernel vmlinuz,1 -initrd /boot/initrd -append init=/bin/sh -fw_cfg name=opt/a,file=a,,b -fw_cfg name=opt/s,string=s -virtfs local,path=share")...)
+	r := running(strings.Fields("-netdev tap,id=net0,fd=5 -kernel vmlinuz,1 -initrd /boot/initrd -append init=/bin/sh -fw_cfg name=opt/a,file=a,,b -fw_cfg name=opt/s,string=s -virtfs local,path=share -acpitable data=slic:/srv/b -chardev socket,id=tpm,path=tpm.sock")...)
 	r.Words[0] = "../qemu"
 	found, err := Of(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, want := strings.Join(found.Description.Start, " "), "/home/qemu -S -incoming defer -netdev tap,id=net0,fd={fd0} -kernel /home/op/vmlinuz,1 -initrd /boot/initrd -append init=/bin/sh "+
-		"-fw_cfg name=opt/a,file=/home/op/a,,b -fw_cfg name=opt/s,string=s -virtfs local,path=/home/op/share "
+		"-fw_cfg name=opt/a,file=/home/op/a,,b -fw_cfg name=opt/s,string=s -virtfs local,path=/home/op/share -acpitable data=/home/op/slic:/srv/b -chardev socket,id=tpm,path=/home/op/tpm.sock "
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if want := "must have the same: /home/op/vmlinuz,1, /boot/initrd, /home/op/a,b, /home/op/share"; found.Look[len(found.Look)-1] != "each destination "+want {
+	if want := "must have the same: /home/op/vmlinuz,1, /boot/initrd, /home/op/a,b, /home/op/share, /home/op/slic:/srv/b, /home/op/tpm.sock"; found.Look[len(found.Look)-1] != "each destination "+want {
 		t.Errorf("%q", found.Look)
 	}
 }

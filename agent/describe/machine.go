@@ -32,8 +32,8 @@ func (w *writer) rooted() {
 			a.option = option{{key: a.text, bare: true}}
 		}
 	}
-	for name, key := range map[string]string{"fw_cfg": "file", "acpitable": "file", "smbios": "file", "virtfs": "path", "fsdev": "path"} {
-		for _, a := range w.all(name) {
+	for _, a := range w.all("fw_cfg", "acpitable", "smbios", "virtfs", "fsdev") {
+		for _, key := range []string{"file", "data", "path"} {
 			if at := a.get(key); at != "" {
 				a.set(key, w.from(at))
 			}
@@ -63,7 +63,8 @@ func (w *writer) backends() {
 		case a.get("fd") != "" || strings.HasPrefix(at, "/dev/fdset/") || slices.Contains([]string{"stdio", "pipe"}, a.first("backend")):
 			a.become(option{{key: "null", bare: true}, {key: "id", value: a.get("id")}}, "mux")
 		case a.first("backend") == "socket" && at != "" && !a.serves():
-			w.look("it is a client of the socket %s: that must be there at each destination", at)
+			a.set("path", w.from(at))
+			w.look("it is a client of the socket %s: that must be there at each destination", w.from(at))
 		case at != "" && !strings.HasPrefix(at, "/dev/"):
 			a.set("path", "{dir}/"+path.Base(at))
 		}
