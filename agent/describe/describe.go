@@ -53,6 +53,9 @@ func Of(r Running) (Found, error) {
 		return Found{}, err
 	}
 	w.start()
+	for _, why := range r.Facts.Blockers {
+		w.look("QEMU does not let it move as it is: %s", why)
+	}
 	return w.found, w.found.Description.Check()
 }
 
