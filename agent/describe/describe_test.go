@@ -82,6 +82,10 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-chardev null,id=a -device driver=vhost-vsock-pci,guest-cid=3,id=vsock0",
 		},
 		{
+			name: "a distributor's version of a machine", words: "-machine accel=tcg,type=q35+pve1",
+			want: "-machine accel=tcg,type=pc-q35-10.0+pve1",
+		},
+		{
 			name: "a drive and a CD", words: "-drive file=web.qcow2,if=virtio,cache=none,format=qcow2 -cdrom /srv/a,,b.iso",
 			disks: []vm.Disk{{ID: "virtio0", Path: "web.qcow2", Format: "qcow2"}, {ID: "ide2-cd0", Path: "/srv/a,,b.iso", Format: "raw"}},
 			want:  "-drive file={disk0},if=virtio,cache=none,format=raw -drive file={disk1},format=raw,index=2,media=cdrom",

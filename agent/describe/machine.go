@@ -10,8 +10,9 @@ import (
 func (w *writer) machine() {
 	machines := w.all("machine", "M")
 	for _, a := range machines {
-		if a.first("type") != "" {
-			a.setFirst("type", w.Facts.Machine)
+		if name := a.first("type"); name != "" {
+			_, made, _ := strings.Cut(name, "+") // the distributor's own version beside QEMU's (Proxmox)
+			a.setFirst("type", strings.TrimSuffix(w.Facts.Machine+"+"+made, "+"))
 		}
 	}
 	if !slices.ContainsFunc(machines, func(a *argument) bool { return a.first("type") != "" }) {
