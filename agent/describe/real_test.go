@@ -31,13 +31,16 @@ func TestGuestComesToWhatIsDescribed(t *testing.T) {
 	socket := filepath.Join(here, "qmp.sock")
 	image(t, "-f", "qcow2", filepath.Join(here, "root.qcow2"), "8M")
 	image(t, "-f", "qcow2", filepath.Join(here, "data.qcow2"), "8M")
-	for _, name := range []string{"disk0", "disk1", "disk2"} {
+	for _, name := range []string{"disk1", "disk2", "disk3"} {
 		image(t, "-f", "raw", filepath.Join(there, name), "8M")
 	}
+	image(t, "-f", "raw", filepath.Join(here, "floppy"), "1440k")
+	image(t, "-f", "raw", filepath.Join(there, "disk0"), "1440k")
 	image(t, "-f", "raw", filepath.Join(here, "a,b.iso"), "8M")
-	cmd := exec.Command(qemu.Program, "-name", "web", "-M", "q35,accel=tcg", "-m", "size=64M", "-smp", "2", "-nographic", "-monitor", "none",
-		"-drive", "file=root.qcow2,if=virtio,discard=unmap", "-cdrom", "a,b.iso",
-		"-blockdev", `{"driver": "qcow2", "node-name": "data", "file": {"driver": "file", "filename": "`+here+`/data.qcow2"}}`,
+	cmd := exec.Command(qemu.Program, "-name", "web", "-M", "q35,accel=tcg", "-m", "size=64M", "-smp", "2", "-nographic", "-chardev", "stdio,id=m,mux=on", "-mon", "m", "-serial", "chardev:m", "-fda", "floppy",
+		"-drive", "file=root.qcow2,if=virtio,discard=unmap,lazy-refcounts=on,throttling.iops-total=100", "-cdrom", "a,b.iso",
+		"-object", "throttle-group,id=t", "-blockdev", `{"driver": "throttle", "node-name": "data", "throttle-group": "t",
+			"file": {"driver": "qcow2", "lazy-refcounts": true, "file": {"driver": "file", "filename": "`+here+`/data.qcow2"}}}`,
 		"-device", "virtio-blk-pci,drive=data", "-device", "virtio-serial", "-chardev", "socket,id=c,path="+here+"/port.sock,server,nowait",
 		"-device", "virtserialport,chardev=c,name=a.port", "-qmp", "unix:"+socket+",server=on,wait=off", "-S")
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = here, os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -66,12 +69,12 @@ func TestGuestComesToWhatIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := found.Description
-	if d.Name != "web" || d.Memory != 64<<20 || len(d.Disks) != 3 || d.Disks[0].Path != filepath.Join(here, "root.qcow2") {
+	if d.Name != "web" || d.Memory != 64<<20 || len(d.Disks) != 4 || d.Disks[1].Path != filepath.Join(here, "root.qcow2") {
 		t.Errorf("%+v", d)
 	}
 	qmp := filepath.Join(there, "qmp.sock")
 	words := strings.NewReplacer("{qmp}", qmp, "{memory}", "64M", "{dir}", there, "{disk0}", filepath.Join(there, "disk0"),
-		"{disk1}", filepath.Join(there, "disk1"), "{disk2}", filepath.Join(there, "disk2"))
+		"{disk1}", filepath.Join(there, "disk1"), "{disk2}", filepath.Join(there, "disk2"), "{disk3}", filepath.Join(there, "disk3"))
 	c := qemu.Command{Dir: there, QMP: qmp}
 	for _, word := range d.Start {
 		c.Words = append(c.Words, words.Replace(word))
