@@ -67,6 +67,10 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-chardev null,id=a,mux=on -serial chardev:a -chardev null,id=b -parallel null -debugcon null",
 		},
 		{
+			name: "windows of others", words: "-display spice-app,gl=on -display dbus,addr=unix:path=/run/1 -sdl -full-screen",
+			want: "-display none -display none",
+		},
+		{
 			name:  "screens at sockets",
 			words: "-vnc unix:/run/qemu-server/100.vnc,password=on -spice unix=on,addr=/run/web/spice.sock,disable-ticketing=on -vnc none",
 			want:  "-vnc unix:{dir}/100.vnc,password=on -spice unix=on,addr={dir}/spice.sock,disable-ticketing=on -vnc none",

@@ -114,7 +114,7 @@ func (w *writer) screen() {
 		case a.name == "sdl" || a.name == "full-screen":
 			a.dropped = true
 			continue
-		case a.name == "display" && (slices.Contains([]string{"gtk", "sdl", "curses", "cocoa"}, a.first("type"))):
+		case a.name == "display" && (slices.Contains([]string{"gtk", "sdl", "curses", "cocoa", "dbus", "spice-app", "default"}, a.first("type"))):
 			a.write("none")
 		case a.name == "vnc" || a.name == "spice":
 			w.listens(a)
