@@ -67,6 +67,10 @@ func TestStartedElsewhere(t *testing.T) {
 			want:  "-chardev null,id=a,mux=on -serial chardev:a -chardev null,id=b -parallel null -debugcon null",
 		},
 		{
+			name: "sound", words: `-audiodev pa,id=a,server=/run/user/1000/pulse/native -audio driver=alsa,model=hda,id=b -audiodev {"id":"c","driver":"none"}`,
+			want: `-audiodev none,id=a -audio none,model=hda,id=b -audiodev {"id":"c","driver":"none"}`,
+		},
+		{
 			name: "windows of others", words: "-display spice-app,gl=on -display dbus,addr=unix:path=/run/1 -sdl -full-screen",
 			want: "-display none -display none",
 		},

@@ -103,8 +103,13 @@ func (a *argument) serves() bool {
 	return a.get("server") == "on" || slices.ContainsFunc(a.option, func(f field) bool { return f.key == "server" && f.bare })
 }
 
-// screen leaves out windows, which an agent has no screen for.
+// screen leaves out windows, which an agent has no screen for, and sound but for SPICE's.
 func (w *writer) screen() {
+	for _, a := range w.all("audiodev", "audio") {
+		if driver := a.first("driver"); driver != "none" && driver != "spice" {
+			a.become(option{{key: "none", bare: true}}, "id", "model")
+		}
+	}
 	shown := false
 	for _, a := range w.all("display", "nographic", "vnc", "spice", "sdl", "full-screen") {
 		switch {
