@@ -76,8 +76,8 @@ func TestStartedElsewhere(t *testing.T) {
 		},
 		{
 			name:  "screens at sockets",
-			words: "-vnc unix:/run/qemu-server/100.vnc,password=on -spice unix=on,addr=/run/web/spice.sock,disable-ticketing=on -vnc none",
-			want:  "-vnc unix:{dir}/100.vnc,password=on -spice unix=on,addr={dir}/spice.sock,disable-ticketing=on -vnc none",
+			words: "-vnc unix:/run/qemu-server/100.vnc,password=on -spice unix=on,addr=/run/web/spice.sock,disable-ticketing=on -vnc none -vnc vnc=unix:/run/web/vnc",
+			want:  "-vnc unix:{dir}/100.vnc,password=on -spice unix=on,addr={dir}/spice.sock,disable-ticketing=on -vnc none -vnc vnc=unix:{dir}/vnc",
 		},
 		{
 			name: "secrets of libvirt's run",

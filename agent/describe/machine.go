@@ -139,10 +139,10 @@ func (w *writer) screen() {
 
 // listens has a server of the guest's screen listen at a socket of its own, or tells where it does.
 func (w *writer) listens(a *argument) {
-	at, unix := strings.CutPrefix(a.first(""), "unix:")
+	at, unix := strings.CutPrefix(a.first("vnc"), "unix:")
 	switch {
 	case unix:
-		a.setFirst("", "unix:{dir}/"+path.Base(at))
+		a.setFirst("vnc", "unix:{dir}/"+path.Base(at))
 	case path.IsAbs(a.get("addr")):
 		a.set("addr", "{dir}/"+path.Base(a.get("addr")))
 	case at != "none":
