@@ -41,9 +41,10 @@ func Complaint(dir string) string {
 func telling(log string) string {
 	said := ""
 	for line := range strings.Lines(log) {
+		aside := isAside(line)
 		line = plain(printable(line))
 		switch {
-		case line == "", strings.HasPrefix(line, "warning:"), strings.HasPrefix(line, "load of migration failed"):
+		case line == "", aside, strings.HasPrefix(line, "load of migration failed"):
 		case said != "" && strings.HasPrefix(line, "error while loading state") && len(said)+len(line) < complaintMost:
 			said += "; " + line
 		default:
@@ -54,6 +55,13 @@ func telling(log string) string {
 		said = strings.ToValidUTF8(said[:complaintMost], "") + " …"
 	}
 	return said
+}
+
+// isAside says whether a line of a log is empty, a warning or the rest of one, or where a console is.
+func isAside(line string) bool {
+	said := plain(line)
+	return said == "" || strings.HasPrefix(line, " ") || strings.HasPrefix(said, "warning:") || strings.Contains(said, ": warning: ") ||
+		strings.HasPrefix(said, "WARNING: ") || strings.HasPrefix(said, "Please use ") || strings.HasPrefix(said, "char device redirected to ")
 }
 
 // printable is a line without what would do something to a terminal.

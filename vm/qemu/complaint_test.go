@@ -7,12 +7,18 @@ import (
 	"testing"
 )
 
+// asides are what QEMU 10 says of a console at a pty, of options as people wrote them for long, and of a disk without its format.
+const asides = "char device redirected to /dev/pts/1 (label charserial0)\n" +
+	Program + ": -chardev socket,id=c,path=/c,server,nowait: warning: short-form boolean option 'server' deprecated\nPlease use server=on instead\n" +
+	"WARNING: Image format was not specified for 'a' and probing guessed raw.\n         Specify the 'raw' format explicitly to remove the restrictions.\n"
+
 // TestComplaint: of what QEMU writes as it cannot load a guest, the line that says why.
 func TestComplaint(t *testing.T) {
 	const qemu, failed = Program + ": ", Program + ": load of migration failed: Invalid argument\n"
 	for name, c := range map[string]struct{ log, want string }{
 		"nothing":          {"", ""},
 		"nothing telling":  {qemu + "warning: TCG doesn't support it\n" + failed, ""},
+		"only asides":      {asides + failed, ""},
 		"a missing device": {qemu + "warning: old\n" + qemu + "Unknown savevm section or instance 'serial' 0. Make sure\n" + failed, "Unknown savevm section or instance 'serial' 0. Make sure"},
 		"with a time":      {"2026-01-02T03:04:05.678901Z " + qemu + "Unknown savevm section\n" + failed, "Unknown savevm section"},
 		"another size":     {qemu + "Size mismatch: pc.ram\n" + qemu + "error while loading state for instance 0x0 of device 'ram'\n" + failed, "Size mismatch: pc.ram; error while loading state for instance 0x0 of device 'ram'"},

@@ -333,7 +333,7 @@ func TestProbeProcessor(t *testing.T) {
 
 func TestComplaintWithoutTimeAndName(t *testing.T) {
 	log := t.TempDir() + "/log"
-	text := "2026-01-02T03:04:05.123456Z qemu-system-x86_64: warning: old\n2026-01-02T03:04:05.123457Z qemu-system-x86_64: -cpu x: no such model\nmore\n"
+	text := asides + "2026-01-02T03:04:05.123456Z qemu-system-x86_64: warning: old\n2026-01-02T03:04:05.123457Z qemu-system-x86_64: -cpu x: no such model\nmore\n"
 	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

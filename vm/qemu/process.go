@@ -185,9 +185,8 @@ func firstComplaint(path string) string {
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		said := plain(lines.Text())
-		if said != "" && !strings.HasPrefix(said, "warning:") {
-			return said
+		if !isAside(lines.Text()) {
+			return plain(lines.Text())
 		}
 	}
 	return ""
