@@ -20,6 +20,7 @@ func TestOverrunIsTold(t *testing.T) {
 	waits := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepDisks, At: 1020 * ms, MS: 400}, {Name: record.StepLoaded, At: 1450 * ms, MS: 0}, {Name: record.StepStart, At: 1451 * ms, MS: 50}}
 	starts := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepLoaded, At: 1050 * ms, MS: 0}, {Name: record.StepStart, At: 1060 * ms, MS: 480}}
 	late := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepLoaded, At: 1270 * ms, MS: 0}, {Name: record.StepStart, At: 1271 * ms, MS: 270}}
+	slow := []record.Step{{Name: record.StepStop, At: 920 * ms, MS: 100}, {Name: record.StepLoaded, At: 1110 * ms, MS: 0}, {Name: record.StepStart, At: 1111 * ms, MS: 150}}
 	for _, c := range []struct {
 		name, mode string
 		budget     time.Duration
@@ -33,6 +34,7 @@ func TestOverrunIsTold(t *testing.T) {
 		{"disks", "hybrid", 300 * time.Millisecond, 1590, waits, "in sync, took 400ms"},
 		{"start", "precopy", 300 * time.Millisecond, 1590, starts, "starting it took 480ms"},
 		{"it ran before QEMU answered", "postcopy", 200 * time.Millisecond, 1285, late, "the last of its memory and its devices took 250ms"},
+		{"it ran before QEMU answered, and was slow to stop", "postcopy", 100 * time.Millisecond, 1120, slow, "stopping it took 100ms"},
 		{"no steps", "precopy", 300 * time.Millisecond, 1590, nil, "its downtime budget was 300ms"},
 		{"not counted", "precopy", 300 * time.Millisecond, 0, switched, "stood still for 540ms"},
 	} {
@@ -40,8 +42,12 @@ func TestOverrunIsTold(t *testing.T) {
 		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), state: migration.Source{Outcome: migration.Completed}}
 		m.rec.Edit(func(r *record.Report) {
 			r.Paused, r.Resumed, r.Critical = 1020*ms, 1560*ms, c.steps
+			last := int64(1000 * ms)
+			if len(c.steps) > 0 {
+				last = c.steps[0].At
+			}
 			if c.first != 0 {
-				r.LastTick, r.FirstTick = &record.Tick{N: 1, At: 1000 * ms}, &record.Tick{N: 2, At: c.first * ms}
+				r.LastTick, r.FirstTick = &record.Tick{N: 1, At: last}, &record.Tick{N: 2, At: c.first * ms}
 			}
 		})
 		m.noteOverrun()

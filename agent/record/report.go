@@ -239,7 +239,11 @@ func (r *Report) Longest() (what string, took time.Duration) {
 		if known {
 			see("handing it over", time.Duration(start.At-loaded.At))
 		}
-		see("starting it", min(start.took(), r.StoodStill()-r.between())) // a guest may run before QEMU answers
+		runs := r.Resumed
+		if r.FirstTick != nil {
+			runs = r.FirstTick.At
+		}
+		see("starting it", min(start.took(), time.Duration(runs-start.At))) // a guest may run before QEMU answers
 	}
 	return what, took
 }
