@@ -19,28 +19,39 @@ const (
 )
 
 // MakeOut makes an output directory, or takes one that is there. Where everybody may make one, as in /tmp, it has to be ours, and so has what it
-// is in: whose that is leads what we write where he likes. On error nothing was made, but where a disk failed.
+// is in, up to where we work: whose that is leads what we write where he likes. On error nothing was made, but where a disk failed.
 func MakeOut(dir string) error {
 	whole, err := filepath.Abs(dir) // with a slash at its end it would be where it leads
 	if err != nil {
 		return err
 	}
-	above, err := ledByNobody(whole)
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	above, err := ledByNobody(here, whole)
 	if err != nil {
 		return err
 	}
 	if above, err = filepath.EvalSymlinks(above); err != nil {
 		return err
 	}
-	if _, err := ledByNobody(above); err != nil {
+	if here, err = filepath.EvalSymlinks(here); err != nil {
+		return err
+	}
+	if _, err := ledByNobody(here, above); err != nil {
 		return err
 	}
 	return os.MkdirAll(dir, 0o755)
 }
 
-// ledByNobody says where somebody else may lead us on the way to path. It returns the last directory of that way that is there.
-func ledByNobody(path string) (above string, err error) {
+// ledByNobody says where somebody else may lead us on the way to path, from here where it is below. It returns the last directory of that
+// way that is there.
+func ledByNobody(here, path string) (above string, err error) {
 	above = "/"
+	if rest, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(rest) {
+		above, path = here, rest
+	}
 	for _, name := range strings.Split(path, "/") {
 		next := filepath.Join(above, name)
 		in, err := os.Stat(above)

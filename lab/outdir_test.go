@@ -78,6 +78,23 @@ func TestOutputBelowAnothers(t *testing.T) {
 	if left, err := os.ReadDir(theirs); err != nil || len(left) > 0 {
 		t.Errorf("made: %v, %v", left, err)
 	}
+	t.Chdir(tmp)
+	if err := MakeOut(filepath.Join("theirs", "x")); err == nil {
+		t.Error("below another's, seen from here, it is made")
+	}
+	t.Chdir(theirs) // as a clone of somebody's that root builds and tries: he leads us anyway, by what we run here
+	for _, dir := range []string{"x", filepath.Join("y", "z"), filepath.Join(theirs, "v")} {
+		if err := MakeOut(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(tmp, "others"), 0o755), os.Chown(filepath.Join(tmp, "others"), 65533, 65533), os.Symlink(filepath.Join(tmp, "others"), "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := MakeOut(filepath.Join("link", "x")); err == nil {
+		t.Error("below another's, by a link from here, it is made")
+	}
+	t.Chdir(own)
 	t.Setenv("SUDO_UID", "65534") // who may become root leads us nowhere
 	if err := MakeOut(filepath.Join(theirs, "x")); err != nil {
 		t.Error(err)
