@@ -246,7 +246,7 @@ func (w *writer) elsewhere() {
 			if f.bare {
 				at = f.key
 			}
-			if path.IsAbs(at) && !strings.HasPrefix(at, "/dev/") && !strings.HasPrefix(at, "/machine/") && !slices.Contains(files, at) {
+			if path.IsAbs(at) && !everywhere(at) && !slices.Contains(files, at) {
 				files = append(files, at)
 			}
 			if isPrivate(a, f) && !slices.Contains(private, "-"+a.name) {
@@ -260,6 +260,11 @@ func (w *writer) elsewhere() {
 	if len(private) > 0 {
 		w.look("it has passwords in plain, in %s: let nobody else read this; it goes with the guest to each destination", strings.Join(private, ", "))
 	}
+}
+
+// everywhere says whether a path is one of QEMU's own objects, or a device, which is no folder of huge pages: libvirt makes one for each guest.
+func everywhere(at string) bool {
+	return strings.HasPrefix(at, "/machine/") || strings.HasPrefix(at, "/dev/") && !strings.HasPrefix(at, "/dev/hugepages/")
 }
 
 // isPrivate says whether a word is a password, and not whether there is one.

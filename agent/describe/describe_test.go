@@ -257,6 +257,17 @@ func TestEncryptedDisk(t *testing.T) {
 	}
 }
 
+// A folder of huge pages is made by whoever starts a guest, as libvirt does; other devices are the same everywhere.
+func TestHugePages(t *testing.T) {
+	found, err := Of(running(strings.Fields("-netdev tap,id=net0,fd=5 -mem-path /dev/hugepages/libvirt/qemu/1-web -object rng-random,id=r,filename=/dev/urandom")...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(found.Look, "each destination must have the same: /dev/hugepages/libvirt/qemu/1-web") {
+		t.Errorf("%q", found.Look)
+	}
+}
+
 // Passwords are in what the guest is started by, and nowhere else, and a person is told.
 func TestPasswords(t *testing.T) {
 	found, err := Of(running(strings.Fields("-netdev tap,id=net0,fd=5 -object secret,id=s,data=hunter2 -spice port=5930,password=hunter3 -vnc :1,password=on")...))
