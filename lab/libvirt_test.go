@@ -34,7 +34,7 @@ const libvirtDomain = `<domain type='qemu' xmlns:qemu='http://libvirt.org/schema
   <qemu:commandline><qemu:arg value='-qmp'/><qemu:arg value='unix:%[5]s/qmp.sock,server=on,wait=off'/></qemu:commandline>
 </domain>`
 
-// libvirtDaemon runs a libvirtd whose folders are its own, in a mount namespace that ends with it, creates the domain of dir, and
+// libvirtDaemon runs a libvirtd beside the machine's, whose folders are its own, in a mount namespace that ends with it, creates the domain of dir, and
 // says what becomes of it until the file end is there.
 const libvirtDaemon = `set -e
 cd %q
@@ -45,7 +45,7 @@ mount --bind etc /etc/libvirt
 mount -t tmpfs none /run/libvirt
 mount -t tmpfs none /var/lib/libvirt
 mount -t tmpfs none /var/cache/libvirt
-libvirtd &
+libvirtd --pid-file "$PWD/libvirtd.pid" &
 trap 'kill $!; wait' EXIT
 for try in $(seq 100); do virsh -q uri >uri 2>&1 && break; sleep 0.3; done
 virsh -q create domain.xml
