@@ -367,3 +367,16 @@ func TestCannotBeDescribed(t *testing.T) {
 		t.Error("described without a command line")
 	}
 }
+
+// TestDaemon: a person is told of a file that was named from where a daemon was started, which it has left.
+func TestDaemon(t *testing.T) {
+	for words, told := range map[string]bool{"-daemonize -kernel vmlinuz": true, "-daemonize -kernel /srv/vmlinuz": false, "-kernel vmlinuz": false} {
+		found, err := Of(running(strings.Fields("-netdev tap,id=net0,fd=5 " + words)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(found.Look, func(line string) bool { return strings.Contains(line, "vmlinuz: where it lies is not known") }) != told {
+			t.Errorf("%s: %q", words, found.Look)
+		}
+	}
+}

@@ -53,6 +53,9 @@ func (w *writer) from(at string) string {
 	if path.IsAbs(at) {
 		return at
 	}
+	if len(w.all("daemonize")) > 0 { // it works in / since
+		w.look("%s: where it lies is not known, as QEMU has left the directory in which it was started (-daemonize); write its whole path", at)
+	}
 	return path.Join(w.Dir, at)
 }
 
