@@ -33,13 +33,6 @@ type node struct {
 	lists    follow.Lists
 	moves    follow.Moves
 	ready    lastReady
-	again    announced
-}
-
-// announced are the ids of what was announced once more in a handover.
-type announced struct {
-	mu  sync.Mutex
-	ids []uint8
 }
 
 func newNode(children *family) *node {
@@ -188,9 +181,6 @@ func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (a
 			n.server.Emit(guest.Event{Name: guest.EventJoin, Call: id, Total: total, Joined: joined})
 		})
 		joins.LastMS = n.moves.Since(p.Addrs).Milliseconds()
-		n.again.mu.Lock()
-		n.again.ids = append(n.again.ids, joins.Endpoints...)
-		n.again.mu.Unlock()
 		return joins, err
 	})(ctx, id, raw)
 }
@@ -200,10 +190,7 @@ func (n *node) retire(_ context.Context, p guest.Retire) (any, error) {
 	if err := n.book.Retire(p); err != nil {
 		return done{}, err
 	}
-	n.again.mu.Lock()
-	defer n.again.mu.Unlock()
-	follow.Tidy(n.again.ids)
-	n.again.ids = nil
+	follow.Tidy()
 	return done{}, nil
 }
 

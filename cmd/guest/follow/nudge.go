@@ -155,24 +155,24 @@ func (w *watch) deaf() []mptcp.Subflow {
 	return deaf
 }
 
-// Tidy withdraws those announcements with a port of their own, by their ids (guest.Joins), that nobody depends on:
+// Tidy withdraws those announcements with a port of their own that nobody depends on:
 // each takes a place of the few that there are, and peers that had come already may
 // have made one more subflow there, which counts against their limits at the next
 // move. It is for when the old addresses have been left: the kernel withdraws an announcement by a connection's oldest
 // subflow, and a peer whose subflow there has ended before it hears of it goes on counting it. What it cannot find out it leaves.
-func Tidy(ids []uint8) {
-	if len(ids) == 0 {
-		return
-	}
+func Tidy() {
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
+		return
+	}
+	endpoints = slices.DeleteFunc(endpoints, func(e mptcp.Endpoint) bool { return !again(e) })
+	if len(endpoints) == 0 {
 		return
 	}
 	connections, err := mptcp.Connections()
 	if err != nil {
 		return
 	}
-	endpoints = slices.DeleteFunc(endpoints, func(e mptcp.Endpoint) bool { return e.Port == 0 || !slices.Contains(ids, e.ID) })
 	for _, e := range unneeded(endpoints, connections) {
 		_ = mptcp.DelEndpoint(e.ID, e.Addr)
 	}
@@ -203,15 +203,23 @@ func depends(c mptcp.Connection, e mptcp.Endpoint, gone []netip.AddrPort) bool {
 }
 
 // The kernel listens for late joins on one of these ports: nudgePort plus the
-// endpoint's id, or, where that is in use, a multiple of 256 further on.
+// endpoint's id, or, where that is in use, a multiple of portStep further on.
 const (
 	nudgePort  = 61000
+	portStep   = 256
 	nudgeTries = 8
 )
 
+// again says whether an endpoint is of addWithPort, whoever called it: a wait that was cut short, or a program that was
+// started again since, tells nobody of it.
+func again(e mptcp.Endpoint) bool {
+	over := int(e.Port) - nudgePort - int(e.ID)
+	return e.Flags == mptcp.FlagSignal && over >= 0 && over%portStep == 0 && over/portStep < nudgeTries
+}
+
 func addWithPort(e mptcp.Endpoint) (err error) {
 	for try := range uint16(nudgeTries) {
-		e.Port = nudgePort + uint16(e.ID) + 256*try
+		e.Port = nudgePort + uint16(e.ID) + portStep*try
 		if err = mptcp.AddEndpoint(e); err == nil {
 			return nil
 		}

@@ -1,6 +1,8 @@
 package follow
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -89,12 +91,60 @@ func TestUnableOneCostsNobodyElse(t *testing.T) {
 		}
 	}
 	awaitAccepted(t, near, func(n string) bool { return n != "" && n != "1" })
-	Tidy(joins.Endpoints)
+	Tidy()
 	endpoints, err := mptcp.Endpoints()
 	if err != nil || len(endpoints) != 1 || endpoints[0].Port != 0 {
 		t.Errorf("endpoints afterwards: %+v, %v; want the first alone", endpoints, err)
 	}
 	awaitAccepted(t, near, func(n string) bool { return n == "1" })
+}
+
+// TestTidyAfterCutShort: what was announced again is withdrawn also where the wait was cut short, as by an agent that ended, or the
+// program was started again since: nobody was told of it. Somebody else's endpoint with a port stays.
+func TestTidyAfterCutShort(t *testing.T) {
+	setUp(t)
+	connect(t, true)
+	if err := mptcp.SetLimits(8, 0); err != nil {
+		t.Fatal(err)
+	}
+	connect(t, true) // the deaf one
+	announceTo(t)
+	theirs := mptcp.Endpoint{ID: 9, Addr: to, Port: 4009, Flags: mptcp.FlagSignal}
+	if err := mptcp.AddEndpoint(theirs); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Await(ctx, awaitOf(to, from, 5, 6, 7), func(int, int) {})
+		ended <- err
+	}()
+	for limit := need.Patient(20 * time.Second); len(endpointsOf(t)) < 3; time.Sleep(20 * time.Millisecond) {
+		if limit.Over() {
+			t.Fatal("nothing is announced again")
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	Tidy()
+	if ids := endpointsOf(t); !slices.Equal(ids, []uint8{3, 9}) {
+		t.Errorf("endpoints %v afterwards, want the first and somebody else's", ids)
+	}
+}
+
+func endpointsOf(t *testing.T) (ids []uint8) {
+	t.Helper()
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range endpoints {
+		ids = append(ids, e.ID)
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 var accepted = regexp.MustCompile(`add_addr_accepted:(\d+)`)
