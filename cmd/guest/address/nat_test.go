@@ -96,7 +96,7 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	one := nic(1)
 	one.Main = true
 	configure(one)
-	near, far := talk(t, client)
+	near, far := talk(t, client, 7000)
 	hear := func() {
 		t.Helper()
 		if _, err := far.Write([]byte{1}); err != nil {
@@ -149,11 +149,11 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 }
 
 // talk makes an MPTCP connection from the client to nic1, on which data went both ways.
-func talk(t *testing.T, client string) (near, far net.Conn) {
+func talk(t *testing.T, client string, port int) (near, far net.Conn) {
 	t.Helper()
 	var listening net.ListenConfig
 	listening.SetMultipathTCP(true)
-	listener, err := listening.Listen(context.Background(), "tcp4", ":7000")
+	listener, err := listening.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func talk(t *testing.T, client string) (near, far net.Conn) {
 	dialer.SetMultipathTCP(true)
 	dialer.Timeout = 20 * time.Second
 	err = netns.Do(client, func() (err error) {
-		near, err = dialer.Dial("tcp4", "10.1.1.10:7000")
+		near, err = dialer.Dial("tcp4", fmt.Sprintf("10.1.1.10:%d", port))
 		return err
 	})
 	if err != nil {

@@ -35,6 +35,16 @@ func announced(addrs []netip.Prefix, instead []netip.Addr) []netip.Prefix {
 	return out
 }
 
+// seenAs are the addresses that clients see instead of those of addrs that the NIC has.
+func (n nic) seenAs(addrs []netip.Addr) (all []netip.Addr) {
+	for i, told := range announced(n.addrs, n.announce) {
+		if own := n.addrs[i].Addr(); told.Addr() != own && slices.Contains(addrs, own) {
+			all = append(all, told.Addr())
+		}
+	}
+	return all
+}
+
 // signal announces the first address of each family: IPv4 by id, IPv6 by id+1, or by the
 // next pair of ids of which others have none, and says by which. public are addresses of
 // no NIC that live all the same.

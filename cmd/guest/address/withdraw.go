@@ -36,8 +36,9 @@ var listEndpoints = mptcp.Endpoints
 // are kept, those that some connection needs are left by the others alone: each of
 // their subflows is reset by itself, and the endpoints stay until the address is
 // dropped. A peer is told nothing then, and goes on counting an announced address against its limit: no address
-// that nobody needs is left so.
-func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
+// that nobody needs is left so. n is what is known of their NIC.
+func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool, n nic) error {
+	var instead []netip.Addr
 	if keep {
 		needed, err := leaveOneByOne(addrs)
 		if err != nil {
@@ -45,6 +46,7 @@ func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
 		}
 		if len(needed) > 0 { // which of them ids are of is not known
 			addrs, ids = without(addrs, needed), nil
+			instead = n.seenAs(addrs)
 		}
 	}
 	if len(addrs) == 0 {
@@ -62,7 +64,7 @@ func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, e := range endpoints {
-		if slices.Contains(addrs, e.Addr) || slices.Contains(ids, e.ID) && !serves(e, have) {
+		if slices.Contains(addrs, e.Addr) || slices.Contains(instead, e.Addr) || slices.Contains(ids, e.ID) && !serves(e, have) {
 			if err := precedence.Behind(func() error { return mptcp.DelEndpoint(e.ID, e.Addr) }); err != nil {
 				return err
 			}
