@@ -154,23 +154,22 @@ func (c *Client) MakeMain(ctx context.Context, mac string) error {
 }
 
 // Retire takes addresses from a NIC; see guest.Retire. Where a connection has nothing
-// but an address that is kept, all of them keep their subflows there: closing some of
+// but some that are kept, all of them keep their subflows there: closing some of
 // them alone takes our own program.
 func (c *Client) Retire(ctx context.Context, p guest.Retire) error {
 	table, err := c.sockets(ctx)
 	if err != nil {
 		return err
 	}
-	behind := len(table.behind(p.Addrs, nil))
+	needed, behind := table.needed(p.Addrs)
 	if behind > 0 && !p.Keep {
 		return fmt.Errorf("retire %s: %d %w", p.MAC, behind, guest.ErrBound)
 	}
-	bound := behind > 0
 	rtt := time.Duration(0)
 	if !p.Keep { // or the address lives on, on the other NIC
 		rtt = table.slowest(p.Addrs)
 	}
-	script, err := retireScript(p, bound, rtt)
+	script, err := retireScript(p, needed, rtt)
 	if err != nil {
 		return err
 	}

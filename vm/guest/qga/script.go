@@ -252,18 +252,19 @@ until free $i && free $((i + 1)); do i=$((i + 2)); [ $i -le 241 ] || i=1; done`,
 	s.line("fi")
 }
 
-// retireScript is guest.Retire; bound says that a connection has nothing but addresses
-// that are kept, so that their endpoints stay. rtt is that of the slowest subflow that goes.
-func retireScript(p guest.Retire, bound bool, rtt time.Duration) (string, error) {
+// retireScript is guest.Retire; endpoints of addresses that are needed stay: peers go on counting those that are not
+// withdrawn. rtt is that of the slowest subflow that goes.
+func retireScript(p guest.Retire, needed []netip.Addr, rtt time.Duration) (string, error) {
 	s, err := newScript(p.MAC, "")
 	if err != nil {
 		return "", err
 	}
 	s.line("old=$d")
-	if !bound {
-		for _, addr := range p.Addrs {
-			s.withdraw(addr)
-		}
+	leaving := slices.DeleteFunc(slices.Clone(p.Addrs), func(addr netip.Addr) bool { return slices.Contains(needed, addr) })
+	for _, addr := range leaving {
+		s.withdraw(addr)
+	}
+	if len(leaving) > 0 || len(needed) == 0 {
 		s.line("sleep %.3f", closing(rtt).Seconds())
 	}
 	if p.NewMAC != "" {

@@ -19,11 +19,11 @@ func TestScriptsAreTyped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	retire, err := retireScript(guest.Retire{MAC: mac, NewMAC: mac, Addrs: addrs, Keep: true, KeepGatewayV6: evil}, false, time.Second)
+	retire, err := retireScript(guest.Retire{MAC: mac, NewMAC: mac, Addrs: addrs, Keep: true, KeepGatewayV6: evil}, nil, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone, err := retireScript(guest.Retire{MAC: mac, Addrs: addrs}, false, 0)
+	gone, err := retireScript(guest.Retire{MAC: mac, Addrs: addrs}, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

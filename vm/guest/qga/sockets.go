@@ -149,6 +149,18 @@ func (t sockets) behind(old, fresh []netip.Addr) map[string]socket {
 	return out
 }
 
+// needed are those of addrs that MPTCP connections have subflows on which have none on any other, and how many these are.
+func (t sockets) needed(addrs []netip.Addr) (needed []netip.Addr, connections int) {
+	behind := t.behind(addrs, nil)
+	for _, s := range t.tcp {
+		_, needs := behind[s.token]
+		if addr := s.local.Addr(); needs && s.live() && slices.Contains(addrs, addr) && !slices.Contains(needed, addr) {
+			needed = append(needed, addr)
+		}
+	}
+	return needed, len(behind)
+}
+
 // joined are the tokens of connections with an established subflow on one of addrs.
 func (t sockets) joined(addrs []netip.Addr) map[string]bool {
 	out := map[string]bool{}

@@ -77,9 +77,39 @@ func TestRTT(t *testing.T) {
 		}
 	}
 	for rtt, want := range map[time.Duration]string{0: "sleep 0.200\n", 100 * time.Millisecond: "sleep 0.450\n", time.Hour: "sleep 1.200\n"} {
-		script, err := retireScript(guest.Retire{MAC: "52:54:00:00:01:0a"}, false, rtt)
+		script, err := retireScript(guest.Retire{MAC: "52:54:00:00:01:0a"}, nil, rtt)
 		if err != nil || !strings.Contains(script, want) {
 			t.Errorf("RTT %v: %v; want %q in %s", rtt, err, want, script)
+		}
+	}
+}
+
+// TestNeeded: where one connection has nothing but an old address, another that is left with it is withdrawn all the same.
+func TestNeeded(t *testing.T) {
+	table, err := parseSockets(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac, first, second := "52:54:00:00:01:0a", netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
+	last := netip.MustParseAddr("10.2.1.11")
+	for name, c := range map[string]struct{ addrs, want []netip.Addr }{
+		"one needs the first":         {[]netip.Addr{first, last}, []netip.Addr{first}},
+		"and another any of the two":  {[]netip.Addr{second, first}, []netip.Addr{first, second}},
+		"all are on the other also":   {[]netip.Addr{last}, nil},
+		"nobody has nothing but that": {[]netip.Addr{second}, nil},
+	} {
+		needed, _ := table.needed(c.addrs)
+		if !slices.Equal(needed, c.want) {
+			t.Errorf("%s: %v are needed, want %v", name, needed, c.want)
+		}
+		script, err := retireScript(guest.Retire{MAC: mac, NewMAC: mac, Addrs: c.addrs, Keep: true, Stay: true}, needed, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, addr := range c.addrs {
+			if withdrawn := strings.Contains(script, "\nwithdraw "+addr.String()+"\n"); withdrawn == slices.Contains(c.want, addr) {
+				t.Errorf("%s: %s withdrawn: %v", name, addr, withdrawn)
+			}
 		}
 	}
 }
