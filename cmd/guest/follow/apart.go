@@ -10,7 +10,8 @@ import (
 
 // waits says whether somebody is behind who may still come.
 func (w *watch) waits() bool {
-	return len(w.behind) > w.aside || w.aside > 0 && time.Since(w.start) < guest.ApartFor
+	return len(w.behind) > w.aside+len(w.again) || w.aside > 0 && time.Since(w.start) < guest.ApartFor ||
+		len(w.again) > 0 && (w.pending > 0 || time.Since(w.came) < w.patience()+toldFor)
 }
 
 // apart says whether no address by which the client of c is known reaches one that is announced.
@@ -26,5 +27,6 @@ func (w *watch) leaves(token uint32) (was bool) {
 		w.aside--
 	}
 	delete(w.behind, token)
+	delete(w.again, token)
 	return was
 }

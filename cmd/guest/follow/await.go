@@ -29,6 +29,8 @@ type watch struct {
 	limit   time.Duration
 	behind  map[uint32]mptcp.Connection // by token: on an old address alone
 	aside   int                         // of those that are apart
+	stayed  map[uint32]bool             // the last time
+	again   map[uint32]bool             // of those that are behind: stayed, and their peers answer
 	never   map[uint32]mptcp.Connection // fell back to TCP
 	joined  map[uint32]bool
 	ended   map[uint32]bool
@@ -44,11 +46,13 @@ type watch struct {
 }
 
 // Await carries out guest.AwaitJoin: it returns when nobody is behind, at the
-// limit, or with ctx's error. progress is told how many have joined, of how many.
-func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, total int)) (guest.Joins, error) {
+// limit, or with ctx's error, and earlier where those that are behind are among stayed, of which it keeps the next.
+// progress is told how many have joined, of how many.
+func Await(ctx context.Context, params guest.AwaitJoin, stayed *Stayed, progress func(joined, total int)) (guest.Joins, error) {
 	now := time.Now()
 	w := &watch{params: params, start: now, came: now, limit: time.Duration(params.LimitMS) * time.Millisecond,
-		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs, repeats: repeats()}
+		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs, repeats: repeats(),
+		stayed: stayed.last()}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Events first, the list after: what happens between the two is seen twice.
@@ -71,6 +75,7 @@ func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, to
 		}
 		settled = !w.waits()
 	}
+	stayed.keep(w)
 	progress(len(w.joined), w.total())
 	return w.outcome(), nil
 }
@@ -172,7 +177,7 @@ func (w *watch) list() error {
 	}
 	before := w.behind
 	w.aside = 0
-	w.behind, w.never = make(map[uint32]mptcp.Connection), make(map[uint32]mptcp.Connection)
+	w.behind, w.never, w.again = make(map[uint32]mptcp.Connection), make(map[uint32]mptcp.Connection), make(map[uint32]bool)
 	alive := make(map[uint32]bool, len(connections))
 	for _, c := range connections {
 		alive[c.Token] = true
@@ -193,6 +198,8 @@ func (w *watch) list() error {
 			w.behind[c.Token] = c
 			if w.apart(c) {
 				w.aside++
+			} else if w.stayed[c.Token] && w.answers(c) {
+				w.again[c.Token] = true
 			}
 		}
 	}
@@ -230,6 +237,8 @@ func (w *watch) why(c mptcp.Connection) string {
 		return "not fully established: no data went both ways yet"
 	case c.AddAddrSignalled == 0:
 		return "the new address was never announced to it"
+	case w.again[c.Token]:
+		return "the peer did not join this time either, nor within the limit of the last: its limits, or a firewall"
 	}
 	return fmt.Sprintf("the peer did not join within %v: its limits, a firewall, or a lost path", w.limit)
 }

@@ -109,7 +109,7 @@ func await(t *testing.T, limit time.Duration, spare ...uint8) guest.Joins {
 	t.Helper()
 	last := -1
 	joins, err := Await(t.Context(), guest.AwaitJoin{Addrs: []netip.Addr{to}, Old: []netip.Addr{from},
-		LimitMS: limit.Milliseconds(), SpareIDs: spare}, func(joined, total int) { last = joined })
+		LimitMS: limit.Milliseconds(), SpareIDs: spare}, new(Stayed), func(joined, total int) { last = joined })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestAwaitReturnsAsSoonAsAllJoined(t *testing.T) {
 func TestNobodyToAwait(t *testing.T) {
 	setUp(t)
 	nobody := []netip.Addr{netip.MustParseAddr("10.9.1.77")}
-	joins, err := Await(t.Context(), guest.AwaitJoin{Addrs: []netip.Addr{to}, Old: nobody, LimitMS: 10000}, func(int, int) {})
+	joins, err := Await(t.Context(), guest.AwaitJoin{Addrs: []netip.Addr{to}, Old: nobody, LimitMS: 10000}, new(Stayed), func(int, int) {})
 	if err != nil || joins.Total != 0 || joins.WaitedMS > 5000 {
 		t.Errorf("got %+v, %v", joins, err)
 	}
@@ -151,7 +151,7 @@ func TestOtherFamilyIsNotAwaited(t *testing.T) {
 	near, _ := connect(t, true)
 	six := netip.MustParseAddr("fd09::2")
 	ask := guest.AwaitJoin{Addrs: []netip.Addr{six}, Old: []netip.Addr{from}, LimitMS: 10_000}
-	joins, err := Await(t.Context(), ask, func(int, int) {})
+	joins, err := Await(t.Context(), ask, new(Stayed), func(int, int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestOtherFamilyIsNotAwaited(t *testing.T) {
 		t.Errorf("got %+v, want that it stays and is not waited for", joins)
 	}
 	ask.Addrs, ask.LimitMS = append(ask.Addrs, to), 1500
-	if joins, err = Await(t.Context(), ask, func(int, int) {}); err != nil || joins.WaitedMS < 1500 || joins.Unable[0].Why != "the new address was never announced to it" {
+	if joins, err = Await(t.Context(), ask, new(Stayed), func(int, int) {}); err != nil || joins.WaitedMS < 1500 || joins.Unable[0].Why != "the new address was never announced to it" {
 		t.Errorf("with an address of its own family too: %+v, %v, want that it is waited for", joins, err)
 	}
 }

@@ -56,7 +56,7 @@ func TestServersThatTakeNoMore(t *testing.T) {
 			if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: 3, Addr: next, Flags: mptcp.FlagSignal}); err != nil {
 				t.Fatal(err)
 			}
-			joins, err := Await(t.Context(), awaitOf(next, first, 5, 6, 7), func(int, int) {})
+			joins, err := Await(t.Context(), awaitOf(next, first, 5, 6, 7), new(Stayed), func(int, int) {})
 			if err != nil || joins.Joined != 1 || len(joins.Endpoints) == 0 {
 				t.Fatalf("%+v, %v: want that announcing again reached it", joins, err)
 			}
