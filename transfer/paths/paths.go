@@ -17,7 +17,7 @@
 // others, with the same numbers and bytes. In the stop phase and in post-copy the guest waits for
 // them: then they go again as soon as they are late by far, and their lane lives on (late.go).
 //
-// session.go is what both ends do, controls.go which lane has which control, sender.go and receiver.go what each does by itself, and lane.go
+// session.go is what both ends do, sender.go and receiver.go what each does by itself, and lane.go
 // one connection of either. rate.go measures what a lane carries; what the kernel is told of its
 // connection follows from that (queue.go, congestion.go, retry.go).
 package paths

@@ -192,16 +192,11 @@ func (e *estimate) speed() float64 {
 
 // arrival is how long size more bytes would take to the other end.
 func (e *estimate) arrival(size int64) (time.Duration, bool) {
-	return e.arrivalBehind(e.inflight, size)
-}
-
-// arrivalBehind is that behind so many bytes that are not known to have arrived.
-func (e *estimate) arrivalBehind(sent, size int64) (time.Duration, bool) {
 	speed := e.speed()
 	if speed <= 0 {
 		return 0, false
 	}
-	waiting := max(0, float64(sent)-speed*e.rtt.Seconds()) // the rest is on its way
+	waiting := max(0, float64(e.inflight)-speed*e.rtt.Seconds()) // the rest is on its way
 	return e.rtt/2 + time.Duration((waiting+float64(size))/speed*float64(time.Second)), true
 }
 

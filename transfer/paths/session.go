@@ -150,6 +150,28 @@ func (s *session) push(topic wire.Topic, body []byte, everywhere bool) (uint64, 
 	return s.last, nil
 }
 
+// controlsAtOnce bounds what is written at once, bytes.
+const controlsAtOnce = 64 << 10
+
+// mute is a silence after which what is on that lane alone goes on another as well: controls are taken
+// in order, so that those on every lane, which a guest may wait for, wait for it too.
+const mute = 2 * wire.KeepAlive
+
+// appendControls appends those that this lane has to send, and says whether that is all.
+func (l *lane) appendControls(buf []byte, now time.Time) ([]byte, bool) {
+	for _, c := range l.s.outgoing {
+		if slices.Contains(c.on, l) || !c.everywhere && slices.ContainsFunc(c.on, func(other *lane) bool { return other.silent(now) < mute }) {
+			continue
+		}
+		if len(buf) > controlsAtOnce {
+			return buf, false
+		}
+		c.on = append(c.on, l)
+		buf = wire.AppendControl(buf, c.number, c.topic, c.body)
+	}
+	return buf, true
+}
+
 // wakeWith wakes those who wait for changed when ctx ends.
 func (s *session) wakeWith(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
