@@ -157,17 +157,21 @@ const controlsAtOnce = 64 << 10
 // in order, so that those on every lane, which a guest may wait for, wait for it too.
 const mute = 2 * wire.KeepAlive
 
-// appendControls appends those that this lane has to send, and says whether that is all.
+// appendControls appends those that this lane has to send, and says whether that is all. What is on no lane goes first: lanes share
+// what is long, and what one of them is slow with goes on the others when nothing else is left.
 func (l *lane) appendControls(buf []byte, now time.Time) ([]byte, bool) {
-	for _, c := range l.s.outgoing {
-		if slices.Contains(c.on, l) || !c.everywhere && slices.ContainsFunc(c.on, func(other *lane) bool { return other.silent(now) < mute }) {
-			continue
+	for _, again := range []bool{false, true} {
+		for _, c := range l.s.outgoing {
+			if again != (len(c.on) > 0) || slices.Contains(c.on, l) ||
+				again && !c.everywhere && slices.ContainsFunc(c.on, func(other *lane) bool { return other.silent(now) < mute }) {
+				continue
+			}
+			if len(buf) > controlsAtOnce {
+				return buf, false
+			}
+			c.on = append(c.on, l)
+			buf = wire.AppendControl(buf, c.number, c.topic, c.body)
 		}
-		if len(buf) > controlsAtOnce {
-			return buf, false
-		}
-		c.on = append(c.on, l)
-		buf = wire.AppendControl(buf, c.number, c.topic, c.body)
 	}
 	return buf, true
 }

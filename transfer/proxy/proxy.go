@@ -68,9 +68,6 @@ const (
 	farewell = 3 * time.Second
 	// tailPart is how much of a tail goes into one control, bytes.
 	tailPart = 64 << 10
-	// shortTail is one that goes on every lane, packed, bytes: whichever brings it first. Lanes share a longer one, or the pause would
-	// be as long as one of them takes for all of it.
-	shortTail = 1 << 20
 )
 
 // DefaultBuffer bounds the memory of a Source's queue, and of what it remembers of what was

@@ -148,7 +148,7 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 	packed := s.packer.EncodeAll(e.Whole, nil)
 	for rest := packed; len(rest) > 0; {
 		n := min(len(rest), tailPart)
-		if err := s.sender.Control(s.ctx, wire.TopicTail, rest[:n:n], len(packed) <= shortTail); err != nil {
+		if err := s.sender.Control(s.ctx, wire.TopicTail, rest[:n:n], true); err != nil {
 			return err
 		}
 		rest = rest[n:]
