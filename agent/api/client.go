@@ -97,8 +97,8 @@ func (c *Client) Do(ctx context.Context, method, path string, request, answer an
 const asking = 4
 
 // tell asks for what an agent does within so many silences.
-func (c *Client) tell(ctx context.Context, silences time.Duration, path string, request any) error {
-	ctx, cancel := context.WithTimeout(ctx, silences*c.silence)
+func (c *Client) tell(ctx context.Context, silences int, path string, request any) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(silences)*c.silence)
 	defer cancel()
 	return c.Do(ctx, http.MethodPost, path, request, nil)
 }
