@@ -25,7 +25,7 @@ func share(t *testing.T, w *world, all, part int) time.Duration {
 	return time.Since(begun)
 }
 
-// TestSlowLaneSharesLittle: a lane is left what it brings before another has brought all.
+// TestSlowLaneSharesLittle: what a slow lane has taken and not brought goes on another when nothing else is left.
 func TestSlowLaneSharesLittle(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const rate = 8 << 20
