@@ -42,7 +42,7 @@ func Of(r Running) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	w := &writer{Running: r, options: options, drives: map[string]int{}}
+	w := &writer{Running: r, options: options}
 	w.found.Description = config.Description{Name: nameOf(r.Facts.Name), Memory: r.Facts.Base, QMP: r.QMP}
 	w.found.Look = []string{}
 	w.monitors()
@@ -71,7 +71,6 @@ func nameOf(name string) string {
 type writer struct {
 	Running
 	options []*argument
-	drives  map[string]int // disks of the description, by their files
 	found   Found
 }
 
