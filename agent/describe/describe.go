@@ -237,7 +237,7 @@ func (w *writer) start() {
 func (w *writer) elsewhere() {
 	var files, private []string
 	for _, a := range w.options {
-		if a.dropped || a.name == "append" {
+		if a.dropped || a.name == "append" || a.name == "chardev" && a.first("backend") == "socket" { // that was told of, see backends
 			continue
 		}
 		for _, f := range a.option {
@@ -269,7 +269,7 @@ func everywhere(at string) bool {
 // isPrivate says whether a word is a password, and not whether there is one.
 func isPrivate(a *argument, f field) bool {
 	if a.name == "object" {
-		return f.key == "data" && a.first("qom-type") == "secret"
+		return f.key == "data" && a.first("qom-type") == "secret" && a.get("keyid") == "" // or another opens it
 	}
 	return f.key == "password" && !f.bare && f.value != "on" && f.value != "off"
 }

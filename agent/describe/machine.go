@@ -73,8 +73,9 @@ func (w *writer) backends() {
 		case a.get("fd") != "" || strings.HasPrefix(at, "/dev/fdset/") || slices.Contains([]string{"stdio", "pipe"}, a.first("backend")):
 			a.become(option{{key: "null", bare: true}, {key: "id", value: a.get("id")}}, "mux")
 		case a.first("backend") == "socket" && at != "" && !a.serves():
-			a.set("path", w.from(at))
-			w.look("it is a client of the socket %s: that must be there at each destination", w.from(at))
+			at = w.from(at)
+			a.set("path", at)
+			w.look("it is a client of the socket %s: that must be there at each destination", at)
 		case at != "" && !strings.HasPrefix(at, "/dev/"):
 			a.set("path", "{dir}/"+path.Base(at))
 		}
