@@ -36,7 +36,8 @@ type Book struct {
 	narrow  map[string]narrow // by MAC; see widen
 	lingers map[string]nic    // by MAC; see linger
 
-	withdrawn map[netip.Addr]bool // see withdrawFirst
+	withdrawn map[netip.Addr]bool       // see withdrawFirst
+	shown     map[netip.Addr]netip.Addr // see shows
 	receivers precedence.Threads
 	waits     int // s; what crowd has made of the kernel's patience, 0: nothing
 }
@@ -96,6 +97,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		b.nics = make(map[string]nic)
 	}
 	b.nics[mac] = n
+	b.shows(n)
 	delete(b.lingers, mac)
 	if p.Main {
 		if err := b.mainBy(link, n); err != nil {

@@ -36,7 +36,7 @@ func (b *Book) Retire(p guest.Retire) error {
 			return err
 		}
 	}
-	if err := b.withdraw(p.Addrs, p.EndpointIDs, p.Keep, b.known(p)); err != nil {
+	if err := b.withdraw(p.Addrs, p.EndpointIDs, p.Keep); err != nil {
 		return err
 	}
 	time.Sleep(lastAnswers(rtt))
@@ -178,7 +178,7 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("list NICs: %w", err)
 	}
-	if err := b.withdraw(addrs, nil, false, nic{}); err != nil {
+	if err := b.withdraw(addrs, nil, false); err != nil {
 		return err
 	}
 	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)

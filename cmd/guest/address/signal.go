@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -14,13 +15,22 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// public are the addresses that stand for the NICs' own: no NIC has them.
-func (b *Book) public() []netip.Addr {
-	var all []netip.Addr
-	for _, n := range b.nics {
-		all = append(all, n.announce...)
+// public are the addresses that stand for our own: no NIC has them.
+func (b *Book) public() []netip.Addr { return slices.Collect(maps.Values(b.shown)) }
+
+// shows notes what clients see instead of n's addresses. That is known until those are withdrawn: one that is kept for somebody
+// is of no NIC that was configured with it any more.
+func (b *Book) shows(n nic) {
+	for i, told := range announced(n.addrs, n.announce) {
+		own := n.addrs[i].Addr()
+		if delete(b.shown, own); told.Addr() == own {
+			continue
+		}
+		if b.shown == nil {
+			b.shown = make(map[netip.Addr]netip.Addr)
+		}
+		b.shown[own] = told.Addr()
 	}
-	return all
 }
 
 // announced are addrs with those in place that stand for the first of a family.
@@ -35,11 +45,11 @@ func announced(addrs []netip.Prefix, instead []netip.Addr) []netip.Prefix {
 	return out
 }
 
-// seenAs are the addresses that clients see instead of those of addrs that the NIC has.
-func (n nic) seenAs(addrs []netip.Addr) (all []netip.Addr) {
-	for i, told := range announced(n.addrs, n.announce) {
-		if own := n.addrs[i].Addr(); told.Addr() != own && slices.Contains(addrs, own) {
-			all = append(all, told.Addr())
+// seenAs are the addresses that clients see instead of some of addrs.
+func (b *Book) seenAs(addrs []netip.Addr) (all []netip.Addr) {
+	for _, addr := range addrs {
+		if told, instead := b.shown[addr]; instead {
+			all = append(all, told)
 		}
 	}
 	return all

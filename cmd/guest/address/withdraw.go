@@ -27,7 +27,7 @@ const (
 // listEndpoints is another's in tests: no machine that runs them has a kernel without MPTCP.
 var listEndpoints = mptcp.Endpoints
 
-// withdraw makes MPTCP connections leave addrs: endpoints having one of addrs are deleted,
+// withdraw makes MPTCP connections leave addrs: endpoints having one of addrs, or what a NAT shows of it, are deleted,
 // those named by ids, which may be a NAT's, if they are of no other NIC, and id 0, which
 // stands for the address that a connection began on. It returns when their subflows there
 // have closed.
@@ -36,9 +36,8 @@ var listEndpoints = mptcp.Endpoints
 // are kept, those that some connection needs are left by the others alone: each of
 // their subflows is reset by itself, and the endpoints stay until the address is
 // dropped. A peer is told nothing then, and goes on counting an announced address against its limit: no address
-// that nobody needs is left so. n is what is known of their NIC.
-func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool, n nic) error {
-	var instead []netip.Addr
+// that nobody needs is left so.
+func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
 	if keep {
 		needed, err := leaveOneByOne(addrs)
 		if err != nil {
@@ -46,7 +45,6 @@ func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool, n nic) error
 		}
 		if len(needed) > 0 { // which of them ids are of is not known
 			addrs, ids = without(addrs, needed), nil
-			instead = n.seenAs(addrs)
 		}
 	}
 	if len(addrs) == 0 {
@@ -63,6 +61,7 @@ func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool, n nic) error
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
+	instead := b.seenAs(addrs)
 	for _, e := range endpoints {
 		if slices.Contains(addrs, e.Addr) || slices.Contains(instead, e.Addr) || slices.Contains(ids, e.ID) && !serves(e, have) {
 			if err := precedence.Behind(func() error { return mptcp.DelEndpoint(e.ID, e.Addr) }); err != nil {
@@ -72,6 +71,9 @@ func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool, n nic) error
 	}
 	if err := b.withdrawFirst(addrs); err != nil {
 		return err
+	}
+	for _, addr := range addrs {
+		delete(b.shown, addr)
 	}
 	return awaitGone(addrs)
 }
