@@ -189,17 +189,26 @@ func unneeded(endpoints []mptcp.Endpoint, connections []mptcp.Connection) (out [
 	return out
 }
 
-// depends says whether c has a working subflow on the address and port of e, and on
-// the same address none by another port that is not gone.
+// depends says whether c has a working subflow on the address and port of e, and from the same address of its client
+// none by another port that is not gone. From another address there may be one that leads to where the client was: it stands
+// for as long as nothing is sent there.
 func depends(c mptcp.Connection, e mptcp.Endpoint, gone []netip.AddrPort) bool {
-	by, beside := false, false
+	by, beside := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, s := range c.Subflows {
-		if s.State != mptcp.StateEstablished || s.Local.Addr() != e.Addr || slices.Contains(gone, s.Local) {
-			continue
+		switch {
+		case s.State != mptcp.StateEstablished || s.Local.Addr() != e.Addr || slices.Contains(gone, s.Local):
+		case s.Local.Port() == e.Port:
+			by[s.Remote.Addr()] = true
+		default:
+			beside[s.Remote.Addr()] = true
 		}
-		by, beside = by || s.Local.Port() == e.Port, beside || s.Local.Port() != e.Port
 	}
-	return by && !beside
+	for peer := range by {
+		if !beside[peer] {
+			return true
+		}
+	}
+	return false
 }
 
 // The kernel listens for late joins on one of these ports: nudgePort plus the

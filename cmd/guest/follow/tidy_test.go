@@ -17,7 +17,7 @@ import (
 )
 
 // TestTidyLeavesOneOfSeveral: who came by announcements with ports alone, and was told of several as somebody else did not
-// come, keeps one of these; who came by the connection's own port needs none.
+// come, keeps one of these; who came by the connection's own port needs none, unless its client has moved since.
 func TestTidyLeavesOneOfSeveral(t *testing.T) {
 	endpoint := func(id uint8) mptcp.Endpoint {
 		return mptcp.Endpoint{ID: id, Addr: to, Port: nudgePort + uint16(id), Flags: mptcp.FlagSignal}
@@ -26,6 +26,12 @@ func TestTidyLeavesOneOfSeveral(t *testing.T) {
 		c.Subflows = []mptcp.Subflow{{Local: netip.AddrPortFrom(from, 80), State: mptcp.StateEstablished}}
 		for _, port := range ports {
 			c.Subflows = append(c.Subflows, mptcp.Subflow{Local: netip.AddrPortFrom(to, port), State: mptcp.StateEstablished})
+		}
+		return c
+	}
+	moved := func(c mptcp.Connection, ports ...uint16) mptcp.Connection { // what it had before stands, and leads nowhere
+		for _, port := range ports {
+			c.Subflows = append(c.Subflows, mptcp.Subflow{Local: netip.AddrPortFrom(to, port), Remote: netip.AddrPortFrom(client, 1000), State: mptcp.StateEstablished})
 		}
 		return c
 	}
@@ -39,6 +45,8 @@ func TestTidyLeavesOneOfSeveral(t *testing.T) {
 		"by all of them":                {[]mptcp.Connection{on(nudgePort+3, nudgePort+5, nudgePort+7)}, []uint8{3, 5}},
 		"by all, and another by one":    {[]mptcp.Connection{on(nudgePort+3, nudgePort+5, nudgePort+7), on(nudgePort + 5)}, []uint8{3, 7}},
 		"one by two, another by others": {[]mptcp.Connection{on(nudgePort+3, nudgePort+5), on(nudgePort+5, nudgePort+7)}, []uint8{3, 7}},
+		"by its own port, then moved":   {[]mptcp.Connection{moved(on(80), nudgePort+5)}, []uint8{3, 7}},
+		"moved, and by both":            {[]mptcp.Connection{moved(on(80, nudgePort+3), 80, nudgePort+3)}, []uint8{3, 5, 7}},
 	} {
 		var got []uint8
 		for _, e := range unneeded([]mptcp.Endpoint{endpoint(3), endpoint(5), endpoint(7)}, c.connections) {
