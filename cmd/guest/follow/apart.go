@@ -11,7 +11,7 @@ import (
 // waits says whether somebody is behind who may still come.
 func (w *watch) waits() bool {
 	return len(w.behind) > w.aside+len(w.again) || w.aside > 0 && time.Since(w.start) < guest.ApartFor ||
-		len(w.again) > 0 && (w.pending > 0 || time.Since(w.came) < w.patience()+toldFor)
+		len(w.again) > 0 && (w.pending > 0 || w.told.Before(w.came) || time.Since(w.told) < toldFor)
 }
 
 // apart says whether no address by which the client of c is known reaches one that is announced.

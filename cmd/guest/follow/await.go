@@ -38,6 +38,7 @@ type watch struct {
 	used    []uint8
 	nudges  int
 	came    time.Time // when somebody joined last; the start, before
+	told    time.Time // when those that are behind were told again last
 	listing time.Duration
 	quick   time.Duration // the quickest listing
 	repeats time.Duration // see repeats

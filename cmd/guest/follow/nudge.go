@@ -74,6 +74,7 @@ const replaceAt = 3
 // subflows of those who come or came.
 func (w *watch) nudge() {
 	w.nudges++
+	w.told = time.Now()
 	_ = mptcp.Abort(w.deaf()...)   // those that stay are told all the same
 	if w.crowded && w.nudges > 1 { // once everybody is told, whoever has come
 		return

@@ -51,6 +51,31 @@ func TestStayedBefore(t *testing.T) {
 	}
 }
 
+// TestToldBefore: who did not come the last time is told again before the wait ends, also where that was put off, as somebody was about to come.
+func TestToldBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		came, told time.Duration // ago; told 0: never
+		pending    int
+		want       bool
+	}{
+		"not told yet":                      {came: time.Minute, want: true},
+		"told just now":                     {came: time.Minute, told: toldFor / 10, want: true},
+		"told":                              {came: time.Minute, told: 2 * toldFor},
+		"told, and somebody is about to":    {came: time.Minute, told: 2 * toldFor, pending: 1, want: true},
+		"somebody has come since, not told": {came: 2 * toldFor, told: time.Minute, want: true},
+	} {
+		now := time.Now()
+		w := &watch{start: now.Add(-2 * time.Minute), came: now.Add(-c.came), pending: c.pending,
+			behind: map[uint32]mptcp.Connection{7: {Token: 7}}, again: map[uint32]bool{7: true}}
+		if c.told > 0 {
+			w.told = now.Add(-c.told)
+		}
+		if got := w.waits(); got != c.want {
+			t.Errorf("%s: waits %v", name, got)
+		}
+	}
+}
+
 // TestAnswersSince: a peer that is cut off may come as soon as it is not.
 func TestAnswersSince(t *testing.T) {
 	for name, c := range map[string]struct {
