@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -68,12 +69,21 @@ func guestAgent(t *testing.T) guest.Channel {
 	socket := filepath.Join(dir, "qga.sock")
 	command := exec.Command("qemu-ga", "-m", "unix-listen", "-p", socket, "-t", dir, "-f", filepath.Join(dir, "pid"))
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
+	started, end := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // it ends with the thread that started it, which tests of namespaces would use up
+		defer runtime.UnlockOSThread()
+		started <- command.Start()
+		<-end
+	}()
+	if err := <-started; err != nil {
+		close(end)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		command.Process.Kill()
 		command.Wait()
+		close(end)
 	})
 	for range 200 {
 		if c, err := qga.Dial(t.Context(), socket); err == nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"godwit/netstate/conntrack"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 )
@@ -46,7 +47,7 @@ func part(all []guest.Connection, number uint64, from int) guest.Connections {
 	return guest.Connections{List: all[from:end], Omitted: len(all) - end, Number: number}
 }
 
-// connections are those of the guest that have an end on one of addrs.
+// connections are those of the guest, and of containers in it, that have an end on one of addrs.
 func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 	all := []guest.Connection{}
 	multipath, plain, err := mptcp.All()
@@ -71,6 +72,15 @@ func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 	for _, s := range plain {
 		if slices.Contains(addrs, s.Local.Addr()) && !finishing(s) {
 			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: s.Local, Remote: s.Remote, State: s.State.String(), Fallback: s.Fallback})
+		}
+	}
+	forwarded, err := conntrack.Translated()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range forwarded {
+		if slices.Contains(addrs, c.Local.Addr()) {
+			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: c.Local, Remote: c.Remote, State: c.State})
 		}
 	}
 	udp, err := mptcp.ConnectedUDP()

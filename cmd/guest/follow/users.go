@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/netstate/conntrack"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 )
@@ -12,8 +13,8 @@ import (
 // socketsListed bounds the list of sockets that use an address.
 const socketsListed = 100
 
-// Users counts who needs addrs. Sockets that the kernel is only finishing (no
-// process holds them) count when they still have a peer that answers.
+// Users counts who needs addrs, containers behind them too. Sockets that the kernel is only
+// finishing (no process holds them) count when they still have a peer that answers.
 func Users(addrs []netip.Addr) (guest.Users, error) {
 	var users guest.Users
 	connections, plain, err := mptcp.All()
@@ -40,6 +41,16 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 		}
 		users.TCP++
 		users.Sockets = list(users.Sockets, s.Local, s.Remote, s.State.String())
+	}
+	forwarded, err := conntrack.Translated()
+	if err != nil {
+		return users, err
+	}
+	for _, c := range forwarded {
+		if slices.Contains(addrs, c.Local.Addr()) {
+			users.TCP++
+			users.Sockets = list(users.Sockets, c.Local, c.Remote, c.State)
+		}
 	}
 	udp, err := mptcp.ConnectedUDP()
 	if err != nil && !errors.Is(err, mptcp.ErrUnsupported) {

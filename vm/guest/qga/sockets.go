@@ -15,7 +15,8 @@ import (
 
 // socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or
 // "-": of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE);
-// then, after a line "udp", the connected ones of UDP.
+// and those of TCP that the guest forwards for containers, by the address that others speak to, as
+// package conntrack tells them; then, after a line "udp", the connected ones of UDP.
 // An ss that is missing, or does not know these options, is an error, and no empty list.
 const socketScript = `set -e
 all=$(ss -HOntai)
@@ -23,6 +24,13 @@ connected=$(ss -HOnua state established)
 printf '%s\n' "$all" | awk 'NF && $1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"
 for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^rtt:/) r = $i }
 print $1, $4, $5, t, r }'
+if [ -r /proc/net/nf_conntrack ]; then awk '
+$3 == "tcp" && $6 ~ /^(SYN_RECV|ESTABLISHED|FIN_WAIT|CLOSE_WAIT)$/ {
+n = 0; for (i = 7; i <= NF; i++) if ($i ~ /^(src|dst|sport|dport)=/) e[n++] = substr($i, index($i, "=") + 1)
+if (n != 8) next
+s = $6; sub(/^ESTABLISHED$/, "ESTAB", s); sub(/^FIN_WAIT$/, "FIN-WAIT-1", s); sub(/_/, "-", s)
+if (e[1] != e[4]) print s, "[" e[1] "]:" e[3], "[" e[0] "]:" e[2], "-", "-"
+else if (e[0] != e[5]) print s, "[" e[5] "]:" e[7], "[" e[4] "]:" e[6], "-", "-" }' /proc/net/nf_conntrack; fi
 echo udp
 printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
 
