@@ -60,6 +60,7 @@ func TestNetworkAuto(t *testing.T) {
 		{"too many", "auto", guest.Users{MPTCP: 461}, nil, "mptcp", true, []string{"461 MPTCP connections, and its kernel room for 512 with 128 MiB"}},
 		{"nearly too many", "auto", guest.Users{MPTCP: 460}, nil, "mptcp", true, nil},
 		{"plain alone", "auto", guest.Users{TCP: 2}, nil, "drain", true, []string{"0 MPTCP", "network auto: drain"}},
+		{"a container's own", "mptcp", guest.Users{MPTCP: 1, TCP: 2, Outward: 2}, nil, "mptcp", false, []string{"0 of plain TCP", "2 connections of containers"}},
 		{"datagrams alone", "auto", guest.Users{UDP: 1}, nil, "drain", true, []string{"1 of UDP", "network auto: drain"}},
 		{"cannot tell", "auto", guest.Users{}, errors.New("no sock_diag"), "mptcp", true, []string{"no sock_diag"}},
 		{"asked for mptcp", "mptcp", guest.Users{TCP: 2}, nil, "mptcp", false, []string{"2 of plain TCP"}},

@@ -84,6 +84,9 @@ func (o Judge) Survive(before, after guest.Connections) *Survival {
 			continue
 		case !ok:
 			one.Fate, one.Why, one.At = migration.EndedItself, "closed by one of its ends during the handover", o.Now
+			if c.Outward {
+				one.Fate, one.Why = migration.Lost, "forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"
+			}
 		default:
 			o.decide(&one, now)
 		}

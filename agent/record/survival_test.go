@@ -33,6 +33,8 @@ func TestSurvive(t *testing.T) {
 	}
 	fell := one("tcp", "198.18.0.6:6")
 	fell.Fallback = true
+	outward := one("tcp", "198.18.0.8:8")
+	outward.Outward = true
 	before := guest.Connections{List: []guest.Connection{
 		one("mptcp", "198.18.0.1:1", at(old, 80)), one("mptcp", "198.18.0.2:2", at(old, 80)), one("mptcp", "198.18.0.3:3", at(old, 80)),
 		one("mptcp", "198.18.0.4:4", at(old, 80)), one("tcp", "198.18.0.5:5"), fell, one("udp", "198.18.0.7:7"),
@@ -60,6 +62,10 @@ func TestSurvive(t *testing.T) {
 			[]string{"lost: its old address was withdrawn"}, [5]int{1, 0, 0, 0, 1}},
 		{"address kept for good", Judge{Held: o.Held, Keeps: true, Now: now}, guest.Connections{List: before.List[:1]}, before,
 			[]string{"tunnelled: the guest keeps its address"}, [5]int{1, 0, 1, 0, 0}},
+		{"a container's own, which goes on", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{List: []guest.Connection{outward}},
+			[]string{"tunnelled: plain TCP cannot change its address"}, [5]int{1, 0, 1, 0, 0}},
+		{"a container's own, which does not", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},
+			[]string{"lost: forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"}, [5]int{1, 0, 0, 0, 1}},
 		{"too many to list", o, before, guest.Connections{Omitted: 1, List: after.List[:1]}, []string{"moved: "}, [5]int{1, 1, 0, 0, 0}},
 	} {
 		s := c.o.Survive(c.before, c.after)

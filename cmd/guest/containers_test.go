@@ -100,12 +100,13 @@ func TestChannelSeesContainers(t *testing.T) {
 
 		users, err = c.Users(ctx, old...)
 		must(t, err)
-		want(t, "TCP", users.TCP, 4)
+		want(t, "TCP, and of it a container's own", [2]int{users.TCP, users.Outward}, [2]int{4, 1})
 		list, err := c.Connections(ctx, old...)
 		must(t, err)
 		seen := map[string]bool{}
 		for _, one := range list.List {
 			seen[fmt.Sprintf("%s %v %v", one.Kind, one.Local, one.Remote)] = true
+			want(t, fmt.Sprintf("outward: %v", one), one.Outward, one.Remote.Port() == 9000)
 		}
 		for what, as := range map[string]string{
 			"published":     fmt.Sprintf("tcp 10.9.1.10:80 %v", published[0].LocalAddr()),

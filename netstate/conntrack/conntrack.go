@@ -22,6 +22,9 @@ type Connection struct {
 	Local  netip.AddrPort // an address of this machine, in whose name the other end is spoken to
 	Remote netip.AddrPort
 	State  string // established, close-wait, …
+	// Outward: a machine behind this one asked for it, and speaks in this one's name. Where that is by masquerading, the kernel
+	// forgets the connection when its packets leave by another device (nf_nat_masquerade_inet_register_notifiers, nf_nat_oif_changed).
+	Outward bool
 }
 
 // Attributes (linux/netfilter/nfnetlink_conntrack.h).

@@ -32,10 +32,10 @@ func (e entry) seen() (c Connection, ok bool) {
 	if !ok || e.original.protocol != unix.IPPROTO_TCP {
 		return Connection{}, false
 	}
-	c = Connection{Local: e.reply.to, Remote: e.reply.from, State: state}
+	c = Connection{Local: e.reply.to, Remote: e.reply.from, State: state, Outward: true}
 	within := e.original.from.Addr()
 	if e.status&destinationTranslated != 0 {
-		c.Local, c.Remote = e.original.to, e.original.from
+		c = Connection{Local: e.original.to, Remote: e.original.from, State: state}
 		within = e.reply.from.Addr()
 	}
 	return c, within != c.Local.Addr()

@@ -23,6 +23,9 @@ type Connection struct {
 	Working []netip.AddrPort `json:"working,omitempty"`
 	// Fallback: it began as MPTCP and goes on as plain TCP, which cannot follow.
 	Fallback bool `json:"fallback,omitempty"`
+	// Outward: a container behind the guest began it, and the guest forwards it in its own name. A kernel that masquerades forgets it as
+	// its packets leave by another NIC.
+	Outward bool `json:"outward,omitempty"`
 }
 
 // Connections is the list of those on some addresses, or a part of it. Those that the

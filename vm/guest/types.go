@@ -181,9 +181,10 @@ type Socket struct {
 
 // Users says who needs some addresses.
 type Users struct {
-	MPTCP    int      `json:"mptcp"` // connections with a live subflow there
-	TCP      int      `json:"tcp"`   // plain TCP connections, half closed ones included
-	UDP      int      `json:"udp"`   // connected UDP sockets
+	MPTCP    int      `json:"mptcp"`             // connections with a live subflow there
+	TCP      int      `json:"tcp"`               // plain TCP connections, half closed ones included
+	Outward  int      `json:"outward,omitempty"` // of TCP, see Connection
+	UDP      int      `json:"udp"`               // connected UDP sockets
 	Sockets  []Socket `json:"sockets,omitempty"`
 	UDPCount uint64   `json:"udp_count"` // UDP datagrams to them so far; 0 where not metered
 }

@@ -80,7 +80,7 @@ func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 	}
 	for _, c := range forwarded {
 		if slices.Contains(addrs, c.Local.Addr()) {
-			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: c.Local, Remote: c.Remote, State: c.State})
+			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: c.Local, Remote: c.Remote, State: c.State, Outward: c.Outward})
 		}
 	}
 	udp, err := mptcp.ConnectedUDP()

@@ -49,6 +49,9 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 	for _, c := range forwarded {
 		if slices.Contains(addrs, c.Local.Addr()) {
 			users.TCP++
+			if c.Outward {
+				users.Outward++
+			}
 			users.Sockets = list(users.Sockets, c.Local, c.Remote, c.State)
 		}
 	}

@@ -34,7 +34,7 @@ func (t sockets) connections(addrs []netip.Addr) guest.Connections {
 		switch {
 		case !slices.Contains(addrs, s.local.Addr()), !s.live():
 		case s.token == "":
-			add(guest.Connection{Kind: guest.KindTCP, Local: s.local, Remote: s.remote, State: s.state})
+			add(guest.Connection{Kind: guest.KindTCP, Local: s.local, Remote: s.remote, State: s.state, Outward: s.outward})
 		default:
 			if _, listed := place[s.token]; !listed {
 				place[s.token] = len(all.List)

@@ -30,7 +30,7 @@ n = 0; for (i = 7; i <= NF; i++) if ($i ~ /^(src|dst|sport|dport)=/) e[n++] = su
 if (n != 8) next
 s = $6; sub(/^ESTABLISHED$/, "ESTAB", s); sub(/^FIN_WAIT$/, "FIN-WAIT-1", s); sub(/_/, "-", s)
 if (e[1] != e[4]) print s, "[" e[1] "]:" e[3], "[" e[0] "]:" e[2], "-", "-"
-else if (e[0] != e[5]) print s, "[" e[5] "]:" e[7], "[" e[4] "]:" e[6], "-", "-" }' /proc/net/nf_conntrack; fi
+else if (e[0] != e[5]) print s, "[" e[5] "]:" e[7], "[" e[4] "]:" e[6], "outward", "-" }' /proc/net/nf_conntrack; fi
 echo udp
 printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
 
@@ -40,6 +40,7 @@ type socket struct {
 	local, remote netip.AddrPort
 	token         string        // of the MPTCP connection that it is a subflow of; "" is none
 	rtt           time.Duration // smoothed; 0: not known
+	outward       bool          // see guest.Connection
 }
 
 // sockets are those of a guest at one time.
@@ -64,7 +65,7 @@ func parseSockets(out string) (table sockets, err error) {
 		if len(words) != 5 {
 			return sockets{}, fmt.Errorf("list sockets: the guest says %.200q", line)
 		}
-		s := socket{state: words[0], token: tokenOf(words[3]), rtt: rttOf(words[4])}
+		s := socket{state: words[0], token: tokenOf(words[3]), rtt: rttOf(words[4]), outward: words[3] == "outward"}
 		if s.local, err = endOf(words[1]); err == nil {
 			s.remote, err = endOf(words[2])
 		}
@@ -280,6 +281,9 @@ func (c *Client) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, e
 		case !slices.Contains(addrs, s.local.Addr()):
 		case s.token == "" && (s.live() || s.state == "FIN-WAIT-1"):
 			users.TCP++
+			if s.outward {
+				users.Outward++
+			}
 			list(s, s.state)
 		case s.token != "" && s.live() && !connections[s.token]:
 			connections[s.token] = true
