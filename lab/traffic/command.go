@@ -13,10 +13,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"godwit/internal/oneline"
 	"godwit/netstate/netns"
 )
 
@@ -220,7 +222,7 @@ func (p *program) stop() Result {
 		c.Moved = p.left(c.Remotes)
 	}
 	if over && err != nil {
-		c.Error = err.Error()
+		c.Error = howEnded(err, r.Output)
 	}
 	r.Connections = slices.Repeat([]Connection{c}, max(1, p.Connections)) // told apart by what was heard of each
 	for i := range min(len(data), len(r.Connections)) {
@@ -229,6 +231,15 @@ func (p *program) stop() Result {
 	}
 	p.fillEach(&r, over)
 	return r
+}
+
+// howEnded is a program's exit status and the last line that it wrote, if any.
+func howEnded(err error, output string) string {
+	output = strings.TrimSpace(output)
+	if said := output[strings.LastIndexByte(output, '\n')+1:]; said != "" {
+		return err.Error() + ": " + oneline.Of(said)
+	}
+	return err.Error()
 }
 
 // left says whether what has subflows to these addresses is on others than it began with.
