@@ -249,11 +249,11 @@ func (r *run) resolve(m *move) string {
 	return m.to
 }
 
-// current are the addresses that a guest goes by: the first of each family. Those after them are of
-// earlier stays, which tunnels keep.
+// current are the addresses that a guest goes by: the first of each family, of where its first one is from. The
+// others are of earlier stays, which tunnels keep.
 func current(held []migration.Address) (out []migration.Address) {
 	for _, a := range held {
-		if !slices.ContainsFunc(out, func(o migration.Address) bool { return o.Prefix.Addr().Is4() == a.Prefix.Addr().Is4() }) {
+		if a.Home == held[0].Home && !slices.ContainsFunc(out, func(o migration.Address) bool { return o.Prefix.Addr().Is4() == a.Prefix.Addr().Is4() }) {
 			out = append(out, a)
 		}
 	}

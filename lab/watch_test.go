@@ -96,3 +96,16 @@ func TestAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestAskedOfEarlierStays: what tunnels keep of a guest is not where it is, whatever family that is of.
+func TestAskedOfEarlierStays(t *testing.T) {
+	address := func(prefix, home string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Home: home}
+	}
+	four, six, next := address("10.1.1.10/24", "a"), address("fd00:2:1::a/64", "b"), address("10.3.1.10/24", "c")
+	rep := record.Report{Old: []migration.Address{six, four}, Next: []migration.Address{next}}
+	want := []netip.Addr{six.Prefix.Addr(), next.Prefix.Addr()}
+	if got := asked(migration.MigrationStart, &rep); !slices.Equal(got, want) {
+		t.Errorf("asked %v, want %v", got, want)
+	}
+}
