@@ -56,6 +56,6 @@ func parseInterval(line string, connections int) (bytes, retransmits int64, ok b
 	}
 	amount, _ := strconv.ParseFloat(m[2], 64)
 	unit := map[string]float64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[m[3]]
-	retransmits, _ = strconv.ParseInt(m[4], 10, 64)
-	return int64(amount * unit), retransmits, true
+	more, _ := strconv.ParseInt(m[4], 10, 64) // than at the last line, modulo 2^32; fewer where the kernel's count began anew
+	return int64(amount * unit), int64(max(0, int32(more))), true
 }

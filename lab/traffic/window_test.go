@@ -98,7 +98,8 @@ func TestIperf3Lines(t *testing.T) {
 		{"[  5]   0.00-0.10   sec   128 KBytes  10.5 Mbits/sec    3   93.0 KBytes\n", 4, 0, 0, false},
 		{"[  5]   0.00-10.00  sec   128 MBytes  10.5 Mbits/sec    3             sender\n", 1, 0, 0, false},
 		{"[  5]   0.00-0.60   sec   128 KBytes  1.75 Mbits/sec                  receiver\n", 1, 0, 0, false},
-		{"[  5]   4.10-5.40   sec   128 KBytes  0.81 Mbits/sec    2   43.8 KBytes\n", 1, 128 << 10, 2, true}, // it had no processor for a while
+		{"[  5]   4.10-5.40   sec   128 KBytes  0.81 Mbits/sec    2   43.8 KBytes\n", 1, 128 << 10, 2, true},        // it had no processor for a while
+		{"[  5]   4.10-4.20   sec   128 KBytes  10.5 Mbits/sec  4294967293   43.8 KBytes\n", 1, 128 << 10, 0, true}, // fewer in all than before
 		{"Connecting to host 10.1.1.10, port 5201\n", 1, 0, 0, false},
 	}
 	for _, test := range tests {
