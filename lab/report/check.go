@@ -158,7 +158,7 @@ func undisturbed(m *Migration, name string) bool {
 // did not complete may lack it, but for its VM downtime where it disturbed the guest; one at least
 // must have it.
 func (c *checker) each(e scenario.Expect, name string, of func(*Migration) *float64, unit time.Duration) {
-	judged := false
+	judged, lacking := false, ""
 	for i := range c.r.Migrations {
 		m := &c.r.Migrations[i]
 		if m.Guest != e.Guest {
@@ -168,6 +168,7 @@ func (c *checker) each(e scenario.Expect, name string, of func(*Migration) *floa
 		switch {
 		case v == nil && undisturbed(m, name):
 		case v == nil && m.Outcome != Completed && name != "vm_downtime_ms":
+			lacking = cmp.Or(lacking, unknown(i, m, name))
 			continue
 		case v == nil:
 			c.unmet("%s: of %s is unknown: %s", e.Kind, label(i, m), why(m.WhyNull, name))
@@ -179,16 +180,20 @@ func (c *checker) each(e scenario.Expect, name string, of func(*Migration) *floa
 		judged = true
 	}
 	if !judged {
-		c.unmet("%s: guest %s made no migration that has one, expected below %s", e.Kind, e.Guest, e.Below)
+		c.unmet("%s: guest %s made no migration that has one, expected below %s%s", e.Kind, e.Guest, e.Below, lacking)
 	}
 }
 
 func (c *checker) dropped(e scenario.Expect) {
-	judged := false
+	judged, lacking := false, ""
 	for i := range c.r.Migrations {
 		m := &c.r.Migrations[i]
 		n := cmp.Or(m.DroppedPackets, m.DroppedAtMost)
-		if e.Guest != "" && m.Guest != e.Guest || n == nil && m.Outcome != Completed {
+		if e.Guest != "" && m.Guest != e.Guest {
+			continue
+		}
+		if n == nil && m.Outcome != Completed {
+			lacking = cmp.Or(lacking, unknown(i, m, "dropped_packets"))
 			continue
 		}
 		judged = true
@@ -200,8 +205,13 @@ func (c *checker) dropped(e scenario.Expect) {
 		}
 	}
 	if !judged {
-		c.unmet("dropped_packets: no migration%s has a count, expected at most %d", ofGuest(e.Guest), e.AtMost)
+		c.unmet("dropped_packets: no migration%s has a count, expected at most %d%s", ofGuest(e.Guest), e.AtMost, lacking)
 	}
+}
+
+// unknown is the end of a line of what no migration has: why this one lacks it.
+func unknown(i int, m *Migration, name string) string {
+	return fmt.Sprintf(": of %s it is unknown: %s", label(i, m), why(m.WhyNull, name))
 }
 
 // ofGuest names the guest that an expectation is of; "": it is of all.

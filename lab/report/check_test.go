@@ -153,6 +153,16 @@ func TestCheck(t *testing.T) {
 		}, []string{"dropped_packets: of migration 1 (web montreal → sanjose) is unknown: 7 at most: the guest is gone"}},
 		{"dropped never counted", "dropped_packets: 0", func(r *Report) { r.Migrations = nil },
 			[]string{"dropped_packets: no migration has a count, expected at most 0"}},
+		{"dropped never counted, by one that failed", "dropped_packets: 0", func(r *Report) {
+			r.Migrations = r.Migrations[:1]
+			m := &r.Migrations[0]
+			m.Outcome, m.DroppedPackets, m.WhyNull = Failed, nil, map[string]string{"dropped_packets": "the guest is gone"}
+		}, []string{"dropped_packets: no migration has a count, expected at most 0: of migration 1 (web montreal → sanjose) it is unknown: the guest is gone"}},
+		{"a time of one that was undone", "migration_time: {guest: web, below: 1s}", func(r *Report) {
+			r.Migrations = r.Migrations[:1]
+			m := &r.Migrations[0]
+			m.Outcome, m.MigrationS, m.WhyNull = Aborted, nil, map[string]string{"migration_s": "it was aborted"}
+		}, []string{"migration_time: guest web made no migration that has one, expected below 1s: of migration 1 (web montreal → sanjose) it is unknown: it was aborted"}},
 		{"leftovers", "leftovers: none", nil, nil},
 		{"something is left", "leftovers: none", func(r *Report) { r.Leftovers = []string{"namespace x", "tap y"} },
 			[]string{"leftovers: 2, expected none: namespace x, tap y"}},
