@@ -47,4 +47,10 @@ func TestTabs(t *testing.T) {
 	if _, err := Parse("f", []byte(strings.Replace(before, "name: x", "na\tme: x", 1))); err == nil || !strings.HasPrefix(err.Error(), "f:1:1: unknown key") {
 		t.Errorf("a key with a tab: %v", err)
 	}
+	for _, line := range []string{"\t- {name: b}\n", "  - name: b\n\t\thosts: 2\n"} {
+		_, err := Parse("f", []byte("name: x\nsites:\n"+line))
+		if err == nil || !strings.HasSuffix(err.Error(), ": a tab where a line is indented; allowed: spaces there") {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
 }

@@ -149,7 +149,7 @@ func strange(data []byte) (at place, bad bool) {
 
 func (r *reader) syntax(err error) {
 	p := place{1, 1}
-	what := "not YAML"
+	what, allowed := "not YAML", ""
 	var e yaml.Error
 	if errors.As(err, &e) {
 		what, _, _ = strings.Cut("not YAML: "+e.GetMessage(), "\n")
@@ -157,7 +157,10 @@ func (r *reader) syntax(err error) {
 			p = place{tk.Position.Line, tk.Position.Column}
 		}
 	}
-	r.wrong(p, what, "")
+	if strings.Contains(what, "'\t'") { // which would be shown as a space
+		what, allowed = "not YAML: a tab where a line is indented", "spaces there"
+	}
+	r.wrong(p, what, allowed)
 }
 
 // tooDeep looks for nesting that no scenario has, before the recursive parser
