@@ -248,6 +248,9 @@ func (r *run) endLeases() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, a := range r.w.agents {
+		if a.goneForGood() { // its leases end when what it left is cleaned up
+			continue
+		}
 		if err := a.client.EndDetours(ctx); err != nil {
 			r.tell("end leases: " + err.Error())
 		}

@@ -201,6 +201,22 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 	}
 }
 
+// TestLeasesOfAnAgentThatIsGone: nobody is told that one that a step killed for good does not answer; of another, one is.
+func TestLeasesOfAnAgentThatIsGone(t *testing.T) {
+	r := aRun()
+	var told []string
+	r.opts.Tell = func(line string) { told = append(told, line) }
+	a := &hostAgent{host: topo.Host{Name: "a"}, client: api.NewClient(filepath.Join(t.TempDir(), "none.sock")), done: make(chan struct{})}
+	r.w.agents["a"] = a
+	if r.endLeases(); len(told) != 1 {
+		t.Errorf("of one that runs: told %q", told)
+	}
+	close(a.done)
+	if r.endLeases(); len(told) != 1 {
+		t.Errorf("of one that is gone: told %q", told[1:])
+	}
+}
+
 // TestAgentThatIsKilledAsItComesUp: that is no trouble, nor does it end the plan of who killed it; nor is the end of a run a trouble.
 func TestAgentThatIsKilledAsItComesUp(t *testing.T) {
 	done := make(chan struct{})
