@@ -72,6 +72,7 @@ func (a *Agent) askEnding(ctx context.Context, e ending) error {
 	if err != nil {
 		return err
 	}
+	_, e.Ended.Now, _ = a.told(migrationOf(e.Detour))
 	ctx, cancel := limits.EndDetour.On(ctx)
 	defer cancel()
 	return limits.Says(ctx, link.Call(ctx, http.MethodPost, "/v1/detours/"+e.Detour+"/end", e.Ended, nil))

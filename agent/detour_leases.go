@@ -284,6 +284,7 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, visitsAlone, used
 // EndedDetour is what the guest's host says when a detour has ended.
 type EndedDetour struct {
 	Survival *record.Survival `json:"survival,omitempty"` // of the migration that made it
+	Now      int64            `json:"now,omitempty"`      // unix ns, by the clock of that, as it is said; 0: not known
 }
 
 // endBoth ends a detour here and asks its other end to do the same. A peer that
@@ -291,7 +292,7 @@ type EndedDetour struct {
 func (a *Agent) endBoth(ctx context.Context, d detour.Detour) error {
 	if _, _, err := a.link(d.Peer); err == nil {
 		rep, _ := a.records.Report(migrationOf(d.ID))
-		e := ending{d.ID, d.Peer, EndedDetour{rep.Survival}}
+		e := ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}
 		if err := a.askEnding(ctx, e); err != nil {
 			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 			if d.Leased && d.Until.IsZero() { // there no lease ends it
@@ -365,6 +366,9 @@ func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if ended.Survival.Sane(); ended.Survival != nil {
+		if _, now, ok := a.told(migrationOf(d.ID)); ok && ended.Now != 0 {
+			ended.Survival.Shift(ended.Now - now)
+		}
 		a.records.Amend(migrationOf(d.ID), func(r *record.Report) { r.Survival = ended.Survival })
 	}
 	return nil, a.endDetour(context.WithoutCancel(r.Context()), d) // also when the caller does not wait: it is not asked again

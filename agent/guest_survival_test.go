@@ -1,6 +1,12 @@
 package agent
 
 import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net/http"
 	"testing"
 	"time"
 
@@ -48,5 +54,35 @@ func TestLeaseEndsSurvival(t *testing.T) {
 		if off := time.Until(time.Unix(0, got.Survival.Connections[0].At)) + 3*time.Hour; off.Abs() > time.Minute {
 			t.Errorf("expired %v: it ended %v later than it did, by the clock of its migration", c.expired, off)
 		}
+	}
+}
+
+// TestEndsByThisClock: when a connection ended is told by the clock of the report that it is in, whichever host saw it.
+func TestEndsByThisClock(t *testing.T) {
+	const second = int64(time.Second)
+	there := func() *record.Survival {
+		return &record.Survival{Connections: []record.Survivor{{Fate: migration.EndedItself, At: 90 * second}, {Fate: migration.Tunnelled}}}
+	}
+	var r record.Report
+	takeOver(&r, record.Report{Survival: there()}, 60*second)
+	if all := r.Survival.Connections; all[0].At != 30*second || all[1].At != 0 {
+		t.Errorf("as it landed: %+v", all)
+	}
+	a, _, d := leasing(t)
+	rec := record.New("rome", migration.Plan{ID: d.ID}, time.Now())
+	a.records.Add(rec)
+	seen := rec.Now()
+	ended := EndedDetour{Survival: &record.Survival{Connections: []record.Survivor{{Fate: migration.EndedItself, At: seen + 60*second}}}, Now: seen + 60*second}
+	body, err := json.Marshal(ended)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{d.Peer}}}}, Body: io.NopCloser(bytes.NewReader(body))}
+	q.SetPathValue("id", d.ID)
+	if _, err := a.peerEndDetour(q); err != nil {
+		t.Error(err)
+	}
+	if at := rec.Snapshot().Survival.Connections[0].At; at < seen || at > rec.Now() {
+		t.Errorf("as the detour ended: %v before it was told, %v", time.Duration(seen-at), time.Duration(rec.Now()-at))
 	}
 }

@@ -203,6 +203,7 @@ func takeOver(r *record.Report, there record.Report, skew int64) {
 	if there.Network != "" {
 		r.Network = there.Network
 	}
+	there.Survival.Shift(skew)
 	r.Survey, r.Survival, r.Held = there.Survey, there.Survival, there.Held
 	if there.PostCopy != nil {
 		why := ""

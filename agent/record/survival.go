@@ -35,6 +35,18 @@ type Survival struct {
 	Unknown     string     `json:"unknown,omitempty"` // why the guest's own list is missing: only flows of the tunnel are listed then
 }
 
+// Shift turns what was written by a clock that is ahead by skew, ns, into what this host's says.
+func (s *Survival) Shift(skew int64) {
+	if s == nil {
+		return
+	}
+	for i := range s.Connections {
+		if c := &s.Connections[i]; c.At != 0 {
+			c.At -= skew
+		}
+	}
+}
+
 // count makes the sums anew.
 func (s *Survival) count() {
 	s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost = len(s.Connections), 0, 0, 0, 0
