@@ -7,10 +7,11 @@ import (
 	"godwit/lab/traffic"
 )
 
-// whyNull gives every number that is missing its reason.
+// whyNull gives every number that is missing its reason. The network downtime begins with MIGRATION_START: what was refused has none.
 func whyNull(m report.Migration, reason string) report.Migration {
 	if m.Outcome == report.Refused {
-		m.WhyNull["vm_downtime_ms"] = report.NotPaused
+		m.NetworkDowntimeMS = nil
+		m.WhyNull["vm_downtime_ms"], m.WhyNull["network_downtime_ms"] = report.NotPaused, report.NotBegun
 	}
 	for name, missing := range map[string]bool{
 		"outcome": m.Outcome == "",

@@ -53,8 +53,12 @@ func TestWhyAMigrationsNumbersAreNull(t *testing.T) {
 	if strings.Contains(out.String(), "not measured") {
 		t.Errorf("a number without its reason: %s", &out)
 	}
-	if got := whyNull(report.Migration{Outcome: report.Refused, WhyNull: map[string]string{}}, "it did not begin").WhyNull["vm_downtime_ms"]; got != report.NotPaused {
+	refused := whyNull(report.Migration{Outcome: report.Refused, NetworkDowntimeMS: new(float64(10)), WhyNull: map[string]string{}}, "it did not begin")
+	if got := refused.WhyNull["vm_downtime_ms"]; got != report.NotPaused {
 		t.Errorf("of one that was refused: %q", got)
+	}
+	if got := refused.WhyNull["network_downtime_ms"]; refused.NetworkDowntimeMS != nil || got != report.NotBegun {
+		t.Errorf("network downtime of one that was refused: %v, %q", refused.NetworkDowntimeMS, got)
 	}
 }
 

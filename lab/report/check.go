@@ -146,12 +146,21 @@ func (c *checker) serviceGap(e scenario.Expect) {
 	}
 }
 
-// NotPaused is why a migration that was undone has no VM downtime. It keeps every bound.
-const NotPaused = "the guest was not paused"
+// Why a migration that was undone has no VM downtime, and one that was refused no network downtime. Both keep every bound.
+const (
+	NotPaused = "the guest was not paused"
+	NotBegun  = "the migration did not begin"
+)
 
 // undisturbed says that a migration ended before it touched what a bound is about.
 func undisturbed(m *Migration, name string) bool {
-	return name == "vm_downtime_ms" && (m.Outcome == Refused || m.WhyNull[name] == NotPaused)
+	switch name {
+	case "vm_downtime_ms":
+		return m.Outcome == Refused || m.WhyNull[name] == NotPaused
+	case "network_downtime_ms":
+		return m.Outcome == Refused
+	}
+	return false
 }
 
 // each wants a number of every migration of the guest below the bound. A migration that

@@ -110,6 +110,10 @@ func TestCheck(t *testing.T) {
 			r.Migrations = r.Migrations[:1]
 			r.Migrations[0].Outcome, r.Migrations[0].VMDowntimeMS = Refused, nil
 		}, nil},
+		{"network downtime of a refused alone", "network_downtime: {guest: web, below: 50ms}", func(r *Report) {
+			r.Migrations = r.Migrations[:1]
+			r.Migrations[0].Outcome, r.Migrations[0].NetworkDowntimeMS = Refused, nil
+		}, nil},
 		{"vm downtime of one undone before the pause", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
 			r.Migrations = r.Migrations[:1]
 			r.Migrations[0].Outcome, r.Migrations[0].VMDowntimeMS = Aborted, nil
