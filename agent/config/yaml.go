@@ -82,6 +82,10 @@ func readYAML(path string, value any, quantities map[string]quantity) (root ast.
 	if w.err != nil {
 		return nil, atPlace(path, w.err)
 	}
+	p := plain(gotypes.TypeOf(value).Elem())
+	if ast.Walk(p, root); p.err != nil {
+		return nil, atPlace(path, p.err)
+	}
 	err = ofType(root, yaml.NodeToValue(root, value, yaml.Strict()))
 	var theirs yaml.Error
 	var ours *misplaced
