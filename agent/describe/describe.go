@@ -71,6 +71,7 @@ func nameOf(name string) string {
 type writer struct {
 	Running
 	options []*argument
+	placed  map[string]string // what is in the guest's directory elsewhere, by its name there: where it is here
 	found   Found
 }
 

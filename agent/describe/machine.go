@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -63,6 +64,19 @@ func (w *writer) add(name, text string) {
 	w.options = append(w.options, &argument{name: name, text: text})
 }
 
+// inDirectory is where a file or socket is in a directory of the guest's own. What has another's name gets one beside it.
+func (w *writer) inDirectory(at string) string {
+	name := path.Base(at)
+	for i := 2; w.placed[name] != "" && w.placed[name] != at; i++ {
+		name = fmt.Sprintf("%d-%s", i, path.Base(at))
+	}
+	if w.placed == nil {
+		w.placed = map[string]string{}
+	}
+	w.placed[name] = at
+	return "{dir}/" + name
+}
+
 // backends has what a guest's ports are connected to be there at a destination: sockets and
 // files of a directory of its own, nothing that only this process was given.
 func (w *writer) backends() {
@@ -77,7 +91,9 @@ func (w *writer) backends() {
 			a.set("path", at)
 			w.look("it is a client of the socket %s: that must be there at each destination", at)
 		case at != "" && !strings.HasPrefix(at, "/dev/"):
-			a.set("path", "{dir}/"+path.Base(at))
+			a.set("path", w.inDirectory(at))
+		case a.first("backend") == "socket" && a.get("port") != "" && a.serves():
+			w.look("it listens at port %s (chardev %s): nobody else may listen there at a destination", a.get("port"), a.get("id"))
 		}
 	}
 	for _, a := range w.all("serial", "parallel", "debugcon") {
@@ -86,7 +102,7 @@ func (w *writer) backends() {
 		case "stdio", "mon", "pipe":
 			a.write("null")
 		case "file", "unix":
-			a.write(kind + ":{dir}/" + path.Base(at))
+			a.write(kind + ":" + w.inDirectory(at))
 		}
 	}
 	for _, a := range w.all("device") {
@@ -146,9 +162,9 @@ func (w *writer) listens(a *argument) {
 	at, unix := strings.CutPrefix(a.first("vnc"), "unix:")
 	switch {
 	case unix:
-		a.setFirst("vnc", "unix:{dir}/"+path.Base(at))
+		a.setFirst("vnc", "unix:"+w.inDirectory(at))
 	case path.IsAbs(a.get("addr")):
-		a.set("addr", "{dir}/"+path.Base(a.get("addr")))
+		a.set("addr", w.inDirectory(a.get("addr")))
 	case at != "none":
 		where := slices.Clone(a.option)
 		where.drop("password")
