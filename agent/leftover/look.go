@@ -321,11 +321,12 @@ func multipath(_ context.Context, c *config.Config, o *owners) ([]Thing, error) 
 func halfWritten(_ context.Context, c *config.Config, _ *owners) ([]Thing, error) {
 	var out []Thing
 	for _, pattern := range []string{".tmp-*", "*/.tmp-*"} {
-		paths, err := filepath.Glob(filepath.Join(c.State, pattern))
+		names, err := fs.Glob(os.DirFS(c.State), pattern)
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range paths {
+		for _, name := range names {
+			p := filepath.Join(c.State, name)
 			if info, err := os.Stat(p); err != nil || time.Since(info.ModTime()) < time.Minute {
 				continue // being written
 			}

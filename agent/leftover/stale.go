@@ -113,7 +113,7 @@ func (o *owners) reportsOf(c *config.Config, guest string) []ended {
 		return o.history[guest]
 	}
 	o.history = map[string][]ended{}
-	paths, err := filepath.Glob(filepath.Join(c.State, "history", "*.json"))
+	paths, err := statefile.Files(filepath.Join(c.State, "history"))
 	if err != nil {
 		return nil
 	}

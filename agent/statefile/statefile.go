@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -91,10 +92,10 @@ const half = ".tmp-"
 func Sweep(dir string) error {
 	var errs []error
 	for _, pattern := range []string{half + "*", filepath.Join("*", half+"*")} {
-		left, err := filepath.Glob(filepath.Join(dir, pattern))
+		left, err := fs.Glob(os.DirFS(dir), pattern) // dir itself is no pattern
 		errs = append(errs, err)
-		for _, path := range left {
-			errs = append(errs, os.Remove(path))
+		for _, name := range left {
+			errs = append(errs, os.Remove(filepath.Join(dir, name)))
 		}
 	}
 	return errors.Join(errs...)

@@ -74,7 +74,7 @@ func TestWrittenIsRead(t *testing.T) {
 
 // TestSweep: what was cut off in writing goes, and nothing else.
 func TestSweep(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "[a-b]")
 	stays := map[string]bool{
 		"detours.json": true, ".tmp-1": false, "guests/web.json": true, "guests/.tmp-2": false, "guests/.hidden": true, "guests/web/.tmp-3": true,
 	}
