@@ -6,6 +6,10 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   := build/guest/vmlinuz build/guest/initrd.img
 PREFIX  ?= /usr/local
 
+# All but the race detector compiles as the program is built, without C and without the clone's path: nothing twice.
+export CGO_ENABLED := 0
+export GOFLAGS += -trimpath
+
 .DEFAULT_GOAL := help
 .PHONY: help deps build demo test lint vet race install uninstall clean
 
@@ -16,7 +20,7 @@ deps: # only looks where nothing is missing
 	@scripts/install
 
 build: deps ## install what is missing, then build bin/godwit, bin/godwit-guest and the guest image
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/godwit
+	$(GO) build -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/godwit
 	@scripts/with-go scripts/image
 
 demo: build ## build, then move a running guest across subnets before your eyes
@@ -35,7 +39,7 @@ lint: deps ## golangci-lint, at the version that scripts/lint pins
 # A process with the detector sleeps for 1 s before it ends, as each tunnel, agent and link of the tests would.
 race: deps ## the tests that need no guest, under the race detector
 	@scripts/install test
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 GODWIT_REQUIRE=1 GODWIT_GUESTS=off $(GO) test -race -timeout 20m ./...
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 GODWIT_REQUIRE=1 GODWIT_GUESTS=off $(GO) test -race -count=1 -timeout 20m ./...
 
 install: build ## copy the binaries and the guest image into the system
 	install -D -m 755 bin/godwit $(DESTDIR)$(PREFIX)/bin/godwit
