@@ -10,6 +10,7 @@ import (
 // nothing of it that no notes speak of.
 func TestKilled(t *testing.T) {
 	w := newWorld(t, "wireguard")
+	before := w.dumps()
 	fewer := home(true)
 	fewer.Away = fewer.Away[:1]
 	for _, c := range []struct {
@@ -23,7 +24,6 @@ func TestKilled(t *testing.T) {
 		{"one has ended, the other was flipped", "ha", home(false), fewer},
 	} {
 		for killed, after := true, 0; killed; after++ {
-			before := w.dumps()
 			for _, then := range []struct {
 				name string
 				set  func()
