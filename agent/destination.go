@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -285,11 +286,11 @@ func notWhole(err, lanes error, p vm.Progress, said string) string {
 // serveStream hands one stream of memory to the waiting QEMU.
 func (m *incoming) serveStream(s *peer.Stream) {
 	g := m.visible()
-	if s.Header.Kind == diskKind {
+	if s.Header.Kind == lanes.Disk {
 		m.serveDisk(s)
 		return
 	}
-	if s.Header.Kind == laneKind {
+	if s.Header.Kind == lanes.Memory {
 		m.serveLane(s)
 		return
 	}

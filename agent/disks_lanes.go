@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer"
@@ -15,14 +16,9 @@ import (
 	"godwit/transfer/pipe"
 )
 
-// diskKind are the streams of disks: lanes, each disk's over every path.
-const diskKind = "disk-lane"
-
 // diskIdentity is what both ends know of the n-th disk's lanes.
 func diskIdentity(p migration.Plan, key []byte, n int) (paths.Identity, error) {
-	id, err := laneIdentity(p, key)
-	id.Migration = fmt.Sprintf("%s/disk%d", p.ID, n)
-	return id, err
+	return lanes.Identity(fmt.Sprintf("%s/disk%d", p.ID, n), key)
 }
 
 // openDisk opens the way of the n-th of so many disks, which have limit together.
@@ -31,10 +27,10 @@ func (m *outgoing) openDisk(all []peer.Path, n, disks int, limit *pace.Share) (*
 	if err != nil {
 		return nil, err
 	}
-	header := peer.Header{Migration: m.plan.ID, Kind: diskKind, Number: n}
-	lanes, share := m.lanesOver(all, disks*len(all), func(int) peer.Header { return header })
-	way := pipe.Open(m.a.ctx, id, lanes, limit)
-	go share.keep(way.Done(), func() []paths.Path { return way.Stats().Paths })
+	header := peer.Header{Migration: m.plan.ID, Kind: lanes.Disk, Number: n}
+	over, share := lanes.Over(m.link, all, disks*len(all), func(int) peer.Header { return header })
+	way := pipe.Open(m.a.ctx, id, over, limit)
+	go share.Keep(way.Done(), func() []paths.Path { return way.Stats().Paths })
 	return way, nil
 }
 
@@ -103,12 +99,12 @@ func (w *diskWays) seal() {
 func (m *incoming) serveDisk(s *peer.Stream) {
 	w := m.diskWays()
 	if w == nil {
-		refuseLane(s, fmt.Sprintf("the agent of %s was started again while disks were copied", m.a.config.Host))
+		lanes.Refuse(s, fmt.Sprintf("the agent of %s was started again while disks were copied", m.a.config.Host))
 		return
 	}
 	way, err := w.of(m, s.Header.Number)
 	if err != nil {
-		refuseLane(s, err.Error())
+		lanes.Refuse(s, err.Error())
 		return
 	}
 	if err := way.Serve(w.ctx, heardStream{s, m.noteHeard}); err != nil && !errors.Is(err, context.Canceled) {

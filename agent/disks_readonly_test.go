@@ -17,6 +17,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/peer/peertest"
 	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/migration"
@@ -45,14 +46,14 @@ func comesFixed(t *testing.T) (from *outgoing, to *incoming, path string) {
 	from.a.config.Patience = 5 * time.Second
 	from.guest = &Guest{Held: care.Held{Description: config.Description{Disks: []vm.Disk{{ID: "seed"}}}}}
 	from.work.facts.Disks = []vm.Disk{{ID: "seed", Size: fixedSize, ReadOnly: true}}
-	from.link = linkedFor(t, "paris", "rome", to.a.peerAPI(), func(s *peer.Stream) { to.serveDisk(s) })
+	from.link = peertest.Link(t, "paris", "rome", to.a.peerAPI(), func(s *peer.Stream) { to.serveDisk(s) })
 	return from, to, path
 }
 
 // copies stands for a QEMU that has copied a disk: so many bytes in the middle, the rest zeros.
 func copies(t *testing.T, from *outgoing, data []byte, at int64) {
 	t.Helper()
-	disks, ways, err := from.askDisks(t.Context(), loopbackTwice)
+	disks, ways, err := from.askDisks(t.Context(), peertest.Twice)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,7 @@ func TestReadOnlyDiskThatDiffers(t *testing.T) {
 // TestWritableDisksAreNotCompared: a destination of an earlier release is asked nothing that it does not know.
 func TestWritableDisksAreNotCompared(t *testing.T) {
 	from, _ := diskEnds(t)
-	from.link = linkedFor(t, "paris", "rome", http.NotFoundHandler(), nil)
+	from.link = peertest.Link(t, "paris", "rome", http.NotFoundHandler(), nil)
 	disks := map[string]transfer.Disk{"vda": {}}
 	from.work.facts.Disks = []vm.Disk{{ID: "vda"}}
 	from.work.mirrors = &mirrors{sent: from.hearDisks(disks)}

@@ -3,12 +3,12 @@ package agent
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
 
+	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -18,34 +18,14 @@ import (
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
-	"godwit/transfer/wire"
 	"godwit/vm"
 )
 
 // The transfer `lanes` is our own data path (docs/datapath.md): a proxy beside each QEMU,
 // and one TLS stream per pair of uplinks between.
 
-// laneKind is the kind of a lane's peer.Header.
-const laneKind = "lane"
-
 // ownPath says whether memory takes our own data path.
 func ownPath(p migration.Plan) bool { return p.Transfer == "lanes" || multipath(p) }
-
-// newLaneKey is made for one migration; the destination hears it in prepare.
-func newLaneKey() []byte {
-	key := make([]byte, len(wire.Key{}))
-	rand.Read(key) //nolint:errcheck // it does not fail
-	return key
-}
-
-func laneIdentity(p migration.Plan, key []byte) (paths.Identity, error) {
-	id := paths.Identity{Migration: p.ID}
-	if len(key) != len(id.Key) {
-		return id, &migration.Problem{Code: migration.CodePeer, Text: "prepare: the lanes' key is not one; bring both hosts to the same release"}
-	}
-	copy(id.Key[:], key)
-	return id, nil
-}
 
 // leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
 const leastBuffer = 32 << 20
@@ -64,7 +44,7 @@ func (m *outgoing) openLanes() error {
 	if err != nil {
 		return err
 	}
-	id, err := laneIdentity(m.plan, m.work.laneKey)
+	id, err := lanes.Identity(m.plan.ID, m.work.laneKey)
 	if err != nil {
 		return err
 	}
@@ -79,7 +59,7 @@ func (m *outgoing) openLanes() error {
 	if m.plan.Buffer > 0 {
 		c.Buffer = m.plan.Buffer
 	}
-	var share *laneShare
+	var share *lanes.Share
 	if multipath(m.plan) {
 		lane, err := m.multipathLane(all)
 		if err == nil {
@@ -105,10 +85,17 @@ func (m *outgoing) openLanes() error {
 	return nil
 }
 
+// pathLanes are a lane for memory over each of these paths.
+func (m *outgoing) pathLanes(all []peer.Path) ([]paths.Lane, *lanes.Share) {
+	return lanes.Over(m.link, all, len(all), func(number int) peer.Header {
+		return peer.Header{Migration: m.plan.ID, Kind: lanes.Memory, Number: number}
+	})
+}
+
 // followLanes counts what lanes carry, until unfollow, and has them share their uplinks; nil: they are one.
-func (m *outgoing) followLanes(lanes *proxy.Source, share *laneShare) {
+func (m *outgoing) followLanes(lanes *proxy.Source, share *lanes.Share) {
 	if share != nil {
-		go share.keep(lanes.Done(), func() []paths.Path { return lanes.Stats().Paths })
+		go share.Keep(lanes.Done(), func() []paths.Path { return lanes.Stats().Paths })
 	}
 	m.work.unfollow = m.work.share.Follow(func() int64 { return lanes.Stats().Acked })
 }
@@ -255,7 +242,7 @@ func (m *incoming) awaitLanes() error {
 	if !ownPath(m.plan) {
 		return nil
 	}
-	id, err := laneIdentity(m.plan, m.work.preparation.LaneKey)
+	id, err := lanes.Identity(m.plan.ID, m.work.preparation.LaneKey)
 	if err != nil {
 		return err
 	}
@@ -288,15 +275,15 @@ func mostStream(memory int64) uint64 { return uint64(2*memory + 4<<30) } //nolin
 // serveLane serves one lane. A migration that has none any more, as its agent was started
 // again, says so: the source need not try until its patience ends.
 func (m *incoming) serveLane(s *peer.Stream) {
-	lanes := m.lanes()
-	if lanes == nil {
-		refuseLane(s, fmt.Sprintf("the agent of %s was started again in the middle of the copy", m.a.config.Host))
+	all := m.lanes()
+	if all == nil {
+		lanes.Refuse(s, fmt.Sprintf("the agent of %s was started again in the middle of the copy", m.a.config.Host))
 		return
 	}
 	if g := m.visible(); s.Header.Number == 0 && !m.snapshot().Released && g != nil {
 		courtesy(m.a.ctx, g.Machine)
 	}
-	err := lanes.Serve(m.a.ctx, heardStream{s, m.noteHeard})
+	err := all.Serve(m.a.ctx, heardStream{s, m.noteHeard})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		m.a.log.Info("lane ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}
@@ -321,13 +308,4 @@ func (m *incoming) laneFault() error {
 		return err
 	}
 	return nil
-}
-
-// refuseLane ends everything at the other end.
-func refuseLane(s *peer.Stream, why string) {
-	s.SetDeadline(time.Now().Add(time.Second)) //nolint:errcheck // it is closed in any case
-	if _, _, err := wire.Read(s, nil); err != nil {
-		return
-	}
-	s.Write(wire.AppendBye(nil, why)) //nolint:errcheck // as above
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer/paths"
@@ -51,11 +52,11 @@ func locals(all []peer.Path) (out []netip.Addr) {
 // spareLanes are a lane of each path beside that over all. MPTCP sends its bytes in order: what was lost on one path, or went
 // by the longest, keeps the last of a pause waiting for some of its round trips, where another lane brings that in half a one.
 func (m *outgoing) spareLanes(all []peer.Path) []paths.Lane {
-	lanes, _ := m.pathLanes(all) // they need not share: little goes on them
-	for i := range lanes {
-		lanes[i].Path, lanes[i].Spare = multipathName, true
+	spare, _ := m.pathLanes(all) // they need not share: little goes on them
+	for i := range spare {
+		spare[i].Path, spare[i].Spare = multipathName, true
 	}
-	return lanes
+	return spare
 }
 
 // multipathName is what figures call the lane over all paths, and those beside it.
@@ -70,12 +71,12 @@ func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {
 	}
 	lane := paths.Lane{Path: multipathName, Window: m.work.window}
 	for _, p := range all {
-		lane.Rate += paceOf(p, len(all), len(all))
+		lane.Rate += lanes.Pace(p, len(all), len(all))
 	}
 	var next atomic.Int64
 	lane.Open = func(ctx context.Context) (net.Conn, error) {
 		p := all[int(next.Add(1)-1)%len(all)]
-		return m.link.OpenMultipath(ctx, p, uint16(port), peer.Header{Migration: m.plan.ID, Kind: laneKind}, m.work.window) //nolint:gosec // 16 bits
+		return m.link.OpenMultipath(ctx, p, uint16(port), peer.Header{Migration: m.plan.ID, Kind: lanes.Memory}, m.work.window) //nolint:gosec // 16 bits
 	}
 	return lane, nil
 }

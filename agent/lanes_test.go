@@ -15,8 +15,10 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/peer/peertest"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
@@ -53,7 +55,7 @@ func TestLaneFault(t *testing.T) {
 // and waits for none; its undoing leaves no connection, and nothing for QEMU.
 func TestLanesArePrepared(t *testing.T) {
 	opened, ended := make(chan *peer.Stream, 10), make(chan struct{}, 10)
-	link := linkedFor(t, "paris", "rome", http.NotFoundHandler(), func(s *peer.Stream) {
+	link := peertest.Link(t, "paris", "rome", http.NotFoundHandler(), func(s *peer.Stream) {
 		opened <- s
 		io.Copy(io.Discard, s) //nolint:errcheck // it ends with the lane
 		ended <- struct{}{}
@@ -71,7 +73,7 @@ func TestLanesArePrepared(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "precopy"}
 	m := &outgoing{
 		a: a, guest: &Guest{Held: care.Held{Dir: t.TempDir()}}, link: link, plan: plan,
-		work: &sourceWork{laneKey: newLaneKey()}, rec: record.New("paris", plan, time.Now()),
+		work: &sourceWork{laneKey: lanes.NewKey()}, rec: record.New("paris", plan, time.Now()),
 	}
 	begun := time.Now()
 	if err := m.openLanes(); err != nil {
@@ -85,7 +87,7 @@ func TestLanesArePrepared(t *testing.T) {
 	}
 	select {
 	case s := <-opened:
-		if s.Header.Kind != laneKind || s.Header.Migration != plan.ID {
+		if s.Header.Kind != lanes.Memory || s.Header.Migration != plan.ID {
 			t.Errorf("a stream with the header %+v", s.Header)
 		}
 	case <-time.After(10 * time.Second):

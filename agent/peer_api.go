@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -246,8 +247,8 @@ func (a *Agent) stream(s *peer.Stream) {
 	a.mu.Unlock()
 	if !ok || m.plan.From != s.Caller {
 		a.log.Warn("stream refused: no such migration", "migration", s.Header.Migration, "from", s.Caller)
-		if s.Header.Kind == laneKind || s.Header.Kind == diskKind {
-			refuseLane(s, "migration "+s.Header.Migration+" is not under way on "+a.config.Host)
+		if s.Header.Kind == lanes.Memory || s.Header.Kind == lanes.Disk {
+			lanes.Refuse(s, "migration "+s.Header.Migration+" is not under way on "+a.config.Host)
 		}
 		return
 	}

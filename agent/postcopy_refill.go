@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -74,7 +75,7 @@ func (a *Agent) peerRefill(r *http.Request) (any, error) {
 func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 	m.refilling.Lock()
 	defer m.refilling.Unlock()
-	id, err := laneIdentity(m.plan, ask.Key)
+	id, err := lanes.Identity(m.plan.ID, ask.Key)
 	if err != nil {
 		return RefillAnswer{}, err
 	}
@@ -223,7 +224,7 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 		m.work.unfollow() // what was kept of each page goes with them: there may be many tries
 	}
 	m.beginWire()
-	ask := Refill{m.state.Epoch, newLaneKey()}
+	ask := Refill{m.state.Epoch, lanes.NewKey()}
 	var answer RefillAnswer
 	if err := limits.Refill.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "refill", ask, &answer) }); err != nil {
 		return false, err
@@ -249,7 +250,7 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 
 // openRefill opens lanes over every path, and lets QEMU send.
 func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
-	id, err := laneIdentity(m.plan, key)
+	id, err := lanes.Identity(m.plan.ID, key)
 	if err != nil {
 		return err
 	}
@@ -259,7 +260,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Refill: true,
 		Buffer: m.guest.Held.Description.Memory + leastBuffer, Limit: m.bandwidth.Share(),
 	}
-	var share *laneShare
+	var share *lanes.Share
 	c.Lanes, share = m.pathLanes(all)
 	lanes, err := proxy.ListenSource(m.a.ctx, c)
 	if err != nil {

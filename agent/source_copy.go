@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -77,7 +78,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 			if number == 0 && opts.Multifd {
 				header.Coding = peer.CodingZstd // device state, on a connection that was idle
 			}
-			return m.link.Open(ctx, path, header, paceOf(path, opts.Channels, len(paths)))
+			return m.link.Open(ctx, path, header, lanes.Pace(path, opts.Channels, len(paths)))
 		})
 		if err != nil {
 			return err
@@ -126,26 +127,6 @@ func migrateOptions(p migration.Plan, channels int) vm.MigrateOptions {
 		opts.Xbzrle = true
 	}
 	return opts
-}
-
-// The share of a path's rate that a migration sends at most, without the headers of its packets
-// (the kernel paces what TCP carries): it fills no queue by itself.
-const (
-	// sharedShare leaves 4 % of a path to guests, so that their packets do not wait behind
-	// the migration's: 1448 bytes of 1500 are counted. Lanes send more while guests do not use it (easing).
-	sharedShare = 0.93
-	// ownShare is 98 % of a path that carries migrations only, and 99 % with Ethernet's headers.
-	ownShare = 0.95
-)
-
-// paceOf is how fast one stream may send on its path, bytes per second, where the
-// path's rate is known and channels streams share all paths.
-func paceOf(p peer.Path, channels, paths int) int64 {
-	sharing, share := max(1, (channels+paths-1)/paths), ownShare
-	if p.Shared {
-		share = sharedShare
-	}
-	return int64(float64(p.Rate) / 8 * share / float64(sharing))
 }
 
 // courtesy makes the threads of a copy yield to guests, when they have all begun.

@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/internal/clock"
@@ -31,7 +32,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		return err
 	}
 	m.work.prepared = Prepared{}
-	m.work.laneKey = newLaneKey()
+	m.work.laneKey = lanes.NewKey()
 	n, _ := m.a.config.Find(m.plan.To)
 	var offers []pathTunnel
 	if direct(m.plan) && !m.plan.Insecure {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"path"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,49 +16,18 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/peer/peertest"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
 
-var loopback = netip.MustParseAddr("127.0.0.1")
+var loopback = peertest.Loopback
 
 // linked is a link from one host to another whose agent answers by handler.
 func linked(t *testing.T, from, to string, handler http.Handler) *peer.Link {
 	t.Helper()
-	return linkedFor(t, from, to, handler, func(*peer.Stream) {})
-}
-
-// linkedFor is one whose agent takes streams as well.
-func linkedFor(t *testing.T, from, to string, handler http.Handler, stream func(*peer.Stream)) *peer.Link {
-	t.Helper()
-	dir := t.TempDir()
-	ca, err := peer.NewFleetCA(dir, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	identity := func(host string) *peer.Identity {
-		if err := ca.Issue(host, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		id, err := peer.LoadIdentity(filepath.Join(dir, "ca.pem"), filepath.Join(dir, host+".pem"), filepath.Join(dir, host+".key"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
-	ln, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := netip.MustParseAddrPort(ln.Addr().String())
-	ln.Close()
-	if err := peer.Serve(t.Context(), identity(to), []netip.AddrPort{at}, handler, stream, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
-	link := peer.NewLink(identity(from), to, at.Port(), []peer.Path{{Name: "lo", Local: loopback, Remote: loopback}})
-	t.Cleanup(link.Close)
-	return link
+	return peertest.Link(t, from, to, handler, func(*peer.Stream) {})
 }
 
 // TestDoubtIsNotAskedInAHotLoop: a destination that answers at once that it cannot say more,

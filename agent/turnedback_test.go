@@ -12,6 +12,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/peer/peertest"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -45,7 +46,7 @@ func TestWhyItDidNotArrive(t *testing.T) {
 		}
 		m := &incoming{plan: migration.Plan{ID: "m-00000001", From: "paris", To: "rome"}, wake: make(chan struct{})}
 		n := 0
-		link := linkedFor(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		link := peertest.Link(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/v1/migrations/m-00000001/course" {
 				t.Errorf("%s: asked %s", name, r.URL.Path)
 			}
@@ -98,7 +99,7 @@ func TestWhyIsSaidAtOnce(t *testing.T) {
 	a := between(t)
 	a.ctx = t.Context()
 	asked := make(chan struct{}, 100)
-	a.links["paris"] = linkedFor(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	a.links["paris"] = peertest.Link(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked <- struct{}{}
 		peer.Answer(w, CourseAnswer{Course: courseUnderWay}, nil)
 	}), nil)

@@ -1,12 +1,10 @@
-package agent
+package lanes
 
 import (
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -14,7 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
-	"godwit/migration"
+	"godwit/agent/peer/peertest"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 )
@@ -28,12 +26,19 @@ func pathsOf() []peer.Path {
 	})
 }
 
+// over are a lane over each of these paths.
+func over(link *peer.Link, all []peer.Path) ([]paths.Lane, *Share) {
+	return Over(link, all, len(all), func(number int) peer.Header {
+		return peer.Header{Migration: "m-00000001", Kind: Memory, Number: number}
+	})
+}
+
 // TestDeadLanesLeaveTheirShare: what a lane that does not work would have of an uplink the others get, and not more than
 // their own; when it works again each has its part as before.
 func TestDeadLanesLeaveTheirShare(t *testing.T) {
 	all := pathsOf()
 	bytes := func(bits float64) int64 { return int64(bits / 8 * ownShare) }
-	before := []int64{paceOf(all[0], 2, 2), paceOf(all[1], 2, 2)}
+	before := []int64{Pace(all[0], 2, 2), Pace(all[1], 2, 2)}
 	if before[0] >= bytes(200e6) || before[1] >= bytes(100e6) {
 		t.Fatalf("they do not share: %v", before)
 	}
@@ -46,11 +51,11 @@ func TestDeadLanesLeaveTheirShare(t *testing.T) {
 		"the second": {map[string]bool{"b-x": true}, []int64{0, bytes(100e6)}},
 		"none":       {nil, []int64{0, 0}},
 	} {
-		if got := laneRates(all, c.works, make([]bool, 2), 2); !slices.Equal(got, c.want) {
+		if got := rates(all, c.works, make([]bool, 2), 2); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	if got, want := laneRates(all, map[string]bool{"a-x": true}, make([]bool, 2), 6), []int64{bytes(200e6 / 3), 0}; !slices.Equal(got, want) {
+	if got, want := rates(all, map[string]bool{"a-x": true}, make([]bool, 2), 6), []int64{bytes(200e6 / 3), 0}; !slices.Equal(got, want) {
 		t.Errorf("lanes of three disks: %v, want %v", got, want)
 	}
 	if !sharesUplinks(all) || sharesUplinks(all[:1]) {
@@ -60,15 +65,14 @@ func TestDeadLanesLeaveTheirShare(t *testing.T) {
 
 // TestLivingLaneIsPacedAnew: the kernel is told when another lane of the uplink has ended, and when it is there again.
 func TestLivingLaneIsPacedAnew(t *testing.T) {
-	link := linkedFor(t, "paris", "rome", nil, func(s *peer.Stream) {
+	link := peertest.Link(t, "paris", "rome", nil, func(s *peer.Stream) {
 		s.Read(make([]byte, 1)) //nolint:errcheck // it ends with the lane
 	})
-	m := &outgoing{link: link, plan: migration.Plan{ID: "m-00000001"}}
 	all := pathsOf()
 	for i := range all {
-		all[i].Local, all[i].Remote = loopback, loopback // they are dialled
+		all[i].Local, all[i].Remote = peertest.Loopback, peertest.Loopback // they are dialled
 	}
-	lanes, share := m.pathLanes(all)
+	lanes, share := over(link, all)
 	share.paths = pathsOf()
 	var conns []net.Conn
 	for _, l := range lanes {
@@ -85,22 +89,21 @@ func TestLivingLaneIsPacedAnew(t *testing.T) {
 			t.Errorf("%s: %d bytes/s, want %d", what, got, want)
 		}
 	}
-	part := paceOf(all[0], 2, 2)
+	part := Pace(all[0], 2, 2)
 	paced("at first", part)
 	share.pace(map[string]bool{"a-x": true})
-	paced("the other has ended", paceOf(peer.Path{Rate: 200e6}, 1, 1))
+	paced("the other has ended", Pace(peer.Path{Rate: 200e6}, 1, 1))
 	share.pace(map[string]bool{"a-x": true, "b-x": true})
 	paced("the other works again", part)
 }
 
 // TestSharedPathIsFilledWhileFree: what guests' clients leave of a path a lane has, until packets wait on it.
 func TestSharedPathIsFilledWhileFree(t *testing.T) {
-	link := linkedFor(t, "paris", "rome", nil, func(s *peer.Stream) {
+	link := peertest.Link(t, "paris", "rome", nil, func(s *peer.Stream) {
 		s.Read(make([]byte, 1)) //nolint:errcheck // it ends with the lane
 	})
-	m := &outgoing{link: link, plan: migration.Plan{ID: "m-00000001"}}
-	path := peer.Path{Name: "a-x", Local: loopback, Remote: loopback, Rate: 200e6, LocalRate: 200e6, RemoteRate: 200e6, Shared: true, Memory: true}
-	lanes, share := m.pathLanes([]peer.Path{path})
+	path := peer.Path{Name: "a-x", Local: peertest.Loopback, Remote: peertest.Loopback, Rate: 200e6, LocalRate: 200e6, RemoteRate: 200e6, Shared: true, Memory: true}
+	lanes, share := over(link, []peer.Path{path})
 	conn, err := lanes[0].Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -158,18 +161,17 @@ func TestLanesAreWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer destination.Close() //nolint:errcheck // its end is no matter
-	link := linkedFor(t, "paris", "rome", nil, func(s *peer.Stream) {
+	link := peertest.Link(t, "paris", "rome", nil, func(s *peer.Stream) {
 		if s.Header.Number == 0 {
 			destination.Serve(t.Context(), s) //nolint:errcheck // the lane's end tells
 		}
 	})
-	m := &outgoing{link: link, plan: migration.Plan{ID: id.Migration}}
 	all := pathsOf()
 	for i := range all {
-		all[i].Local, all[i].Remote = loopback, loopback
+		all[i].Local, all[i].Remote = peertest.Loopback, peertest.Loopback
 	}
 	config := proxy.SourceConfig{Socket: filepath.Join(t.TempDir(), "out"), Identity: id, Spill: t.TempDir()}
-	lanes, share := m.pathLanes(all) // of which the second is not answered
+	lanes, share := over(link, all) // of which the second is not answered
 	config.Lanes, share.paths = lanes, pathsOf()
 	source, err := proxy.ListenSource(t.Context(), config)
 	if err != nil {
@@ -178,73 +180,20 @@ func TestLanesAreWatched(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		share.keep(source.Done(), func() []paths.Path { return source.Stats().Paths })
+		share.Keep(source.Done(), func() []paths.Path { return source.Stats().Paths })
 	}()
 	told := func() int64 {
 		share.mu.Lock()
 		defer share.mu.Unlock()
 		return share.paced[0]
 	}
-	for limit := time.Now().Add(10 * time.Second); told() != paceOf(peer.Path{Rate: 200e6}, 1, 1); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(10 * time.Second); told() != Pace(peer.Path{Rate: 200e6}, 1, 1); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("a lane that works alone is paced to %d bytes/s", told())
 		}
 	}
 	source.Close() //nolint:errcheck // as above
 	<-ended
-}
-
-// TestDiskLanesAreWatched: a lane of a disk has the whole uplink while the other one that shares it does not work.
-func TestDiskLanesAreWatched(t *testing.T) {
-	from, to := diskEnds(t)
-	to.awaitDisks(make([]*fixedDisk, 1))
-	port := make(chan netip.AddrPort, 2)
-	from.link = linkedFor(t, "paris", "rome", nil, func(s *peer.Stream) {
-		port <- netip.MustParseAddrPort(s.LocalAddr().String())
-		to.serveDisk(s)
-	})
-	all := pathsOf()
-	all[0].Local, all[0].Remote = loopback, loopback
-	all[1].Local, all[1].Remote = loopback, netip.MustParseAddr("127.0.0.9") // nobody is there
-	before := paceOf(all[0], 2, 2)
-	way, err := from.openDisk(all, 0, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer way.Close() //nolint:errcheck // it is given up
-	there := <-port
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		rates := pacedTo(t, there)
-		if slices.Contains(rates, paceOf(peer.Path{Rate: 200e6}, 1, 1)) {
-			return
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("paced to %v bytes/s, at first to %d", rates, before)
-		}
-	}
-}
-
-// pacedTo are the rates of this process's connections to there, as the kernel has them.
-func pacedTo(t *testing.T, there netip.AddrPort) (rates []int64) {
-	t.Helper()
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range open {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		peer, err := unix.Getpeername(fd)
-		if at, ok := peer.(*unix.SockaddrInet4); err != nil || !ok || netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port)) != there {
-			continue
-		}
-		if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE); err == nil {
-			rates = append(rates, int64(n))
-		}
-	}
-	return rates
 }
 
 func pacingOf(t *testing.T, conn net.Conn) (rate int64) {

@@ -1,4 +1,4 @@
-package agent
+package lanes
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"godwit/transfer/paths"
 )
 
-// Lanes over one uplink share its rate, and the kernel paces each by its part (paceOf). What one whose other
+// Lanes over one uplink share its rate, and the kernel paces each by its part (Pace). What one whose other
 // uplink is cut does not use the others get, until it works again; and what guests' clients leave of a path that is
 // theirs too, a copy has, until something waits on it (easing).
 
-// laneShare is the lanes of one session, by number.
-type laneShare struct {
+// Share is the lanes of one session, by number.
+type Share struct {
 	paths   []peer.Path // with the rates of their parts while all work
 	streams int         // that share all paths, those of other sessions too
 
@@ -28,26 +28,20 @@ type laneShare struct {
 	ease  []easing
 }
 
-// laneShareEvery is how often it is looked at which lanes work, and whether something waits on their paths.
-const laneShareEvery = 500 * time.Millisecond
+// shareEvery is how often it is looked at which lanes work, and whether something waits on their paths.
+const shareEvery = 500 * time.Millisecond
 
-// pathLanes are a lane for memory over each of these paths.
-func (m *outgoing) pathLanes(all []peer.Path) ([]paths.Lane, *laneShare) {
-	return m.lanesOver(all, len(all), func(number int) peer.Header {
-		return peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
-	})
-}
-
-// lanesOver are a lane over each of these paths, which so many streams share; header is each one's by number.
-func (m *outgoing) lanesOver(all []peer.Path, streams int, header func(number int) peer.Header) ([]paths.Lane, *laneShare) {
-	share := &laneShare{paths: all, streams: streams, conns: make([]net.Conn, len(all)), paced: make([]int64, len(all)), ease: make([]easing, len(all))}
+// Over are a lane over each of these paths, which so many streams share, those of other sessions too; header is each one's by number.
+// Share.Keep is to run beside them.
+func Over(link *peer.Link, all []peer.Path, streams int, header func(number int) peer.Header) ([]paths.Lane, *Share) {
+	share := &Share{paths: all, streams: streams, conns: make([]net.Conn, len(all)), paced: make([]int64, len(all)), ease: make([]easing, len(all))}
 	var lanes []paths.Lane
 	for number, path := range all {
-		rate := paceOf(path, streams, len(all))
+		rate := Pace(path, streams, len(all))
 		lanes = append(lanes, paths.Lane{
 			Path: path.Name, Rate: rate, Shared: path.Shared,
 			Open: func(ctx context.Context) (net.Conn, error) {
-				conn, err := m.link.Open(ctx, path, header(number), rate)
+				conn, err := link.Open(ctx, path, header(number), rate)
 				if err == nil {
 					share.opened(number, conn, rate)
 				}
@@ -58,18 +52,18 @@ func (m *outgoing) lanesOver(all []peer.Path, streams int, header func(number in
 	return lanes, share
 }
 
-func (s *laneShare) opened(number int, conn net.Conn, rate int64) {
+func (s *Share) opened(number int, conn net.Conn, rate int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[number], s.paced[number], s.ease[number] = conn, rate, easing{}
 }
 
-// keep has lanes share by who works, as now says, and what is free, until they are done. It need not where no uplink has two, nor clients.
-func (s *laneShare) keep(done <-chan struct{}, now func() []paths.Path) {
+// Keep has lanes share by who works, as now says, and what is free, until they are done. It need not where no uplink has two, nor clients.
+func (s *Share) Keep(done <-chan struct{}, now func() []paths.Path) {
 	if !sharesUplinks(s.paths) && !slices.ContainsFunc(s.paths, func(p peer.Path) bool { return p.Shared }) {
 		return
 	}
-	ticker := time.NewTicker(laneShareEvery)
+	ticker := time.NewTicker(shareEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -98,10 +92,10 @@ func sharesUplinks(all []peer.Path) bool {
 }
 
 // pace tells the kernel what each lane that works may send, where that has changed.
-func (s *laneShare) pace(works map[string]bool) {
+func (s *Share) pace(works map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for number, rate := range laneRates(s.paths, works, s.free(), s.streams) {
+	for number, rate := range rates(s.paths, works, s.free(), s.streams) {
 		if conn := s.conns[number]; conn != nil && rate > 0 && rate != s.paced[number] && peer.Repace(conn, rate) == nil {
 			s.paced[number] = rate
 		}
@@ -109,7 +103,7 @@ func (s *laneShare) pace(works map[string]bool) {
 }
 
 // free says of each lane whether its path is free of others' packets now; under mu.
-func (s *laneShare) free() []bool {
+func (s *Share) free() []bool {
 	out, now := make([]bool, len(s.conns)), time.Now()
 	for number, conn := range s.conns {
 		if conn != nil {
@@ -120,9 +114,9 @@ func (s *laneShare) free() []bool {
 	return out
 }
 
-// laneRates is what each lane may send, bytes per second, where only some work, and some have their paths for themselves
+// rates is what each lane may send, bytes per second, where only some work, and some have their paths for themselves
 // now; 0: it does not, or its path's rate is not known. So many streams share all paths.
-func laneRates(all []peer.Path, works map[string]bool, free []bool, streams int) []int64 {
+func rates(all []peer.Path, works map[string]bool, free []bool, streams int) []int64 {
 	var living []peer.Path
 	for _, p := range all {
 		if !works[p.Name] {
@@ -137,7 +131,7 @@ func laneRates(all []peer.Path, works map[string]bool, free []bool, streams int)
 		for _, l := range living {
 			if l.Name == p.Name {
 				l.Shared = l.Shared && !free[number]
-				out[number] = paceOf(l, streams, len(all))
+				out[number] = Pace(l, streams, len(all))
 			}
 		}
 	}
