@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/disks"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -44,7 +45,7 @@ type destinationWork struct {
 	turn          turnstile
 
 	// of disks
-	diskWays     *diskWays           // of those that come; under incoming.mu
+	intake       *disks.Intake       // of those that come; under incoming.mu
 	disks        map[string]*os.File // that were made here, by path; see keepOpen
 	unsynced     error               // of a disk that could not be written
 	unsyncedKept bool                // in a file, which a person removes
@@ -85,8 +86,8 @@ func (w *destinationWork) stop() {
 	if w.stopMultipath != nil {
 		w.stopMultipath()
 	}
-	if w.diskWays != nil {
-		w.diskWays.stop()
+	if w.intake != nil {
+		w.intake.Stop()
 	}
 	for _, f := range w.disks { // nobody writes to them any more
 		f.Close() //nolint:errcheck // it was synced, or is not wanted

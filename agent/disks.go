@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,10 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/disks"
 	"godwit/agent/journal"
+	"godwit/agent/lanes"
+	"godwit/agent/peer"
 	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
@@ -86,7 +90,7 @@ func (m *incoming) makeDisks() error {
 	if err := os.MkdirAll(m.a.config.StatePath("disks"), 0o700); err != nil {
 		return fmt.Errorf("make disks of guest %s: %w", m.plan.Guest, err)
 	}
-	disks := make([]vm.Disk, len(d.Disks))
+	made := make([]vm.Disk, len(d.Disks))
 	for i, disk := range d.Disks {
 		path := m.a.diskPath(m.plan.Guest, m.plan.Epoch, disk.ID)
 		f, err := makeSparse(path, sizes[i])
@@ -94,9 +98,9 @@ func (m *incoming) makeDisks() error {
 			return fmt.Errorf("make disk %s of guest %s: %w", disk.ID, m.plan.Guest, err)
 		}
 		m.work.keepOpen(path, f)
-		disks[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i], ReadOnly: isReadOnly(m.work.preparation.Facts, disk.ID)}
+		made[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i], ReadOnly: isReadOnly(m.work.preparation.Facts, disk.ID)}
 	}
-	m.work.guest.remember(func(h *care.Held) { h.Description.Disks = disks }) // an abort may write it down meanwhile
+	m.work.guest.remember(func(h *care.Held) { h.Description.Disks = made }) // an abort may write it down meanwhile
 	return nil
 }
 
@@ -164,11 +168,8 @@ func (m *incoming) exportDisks(ctx context.Context) error {
 		return err
 	}
 	var ids []string
-	disks := make([]*fixedDisk, len(g.Held.Description.Disks))
-	for n, d := range g.Held.Description.Disks {
-		if d.ReadOnly {
-			disks[n] = &fixedDisk{id: d.ID, size: d.Size, file: m.work.disks[d.Path]}
-		} else {
+	for _, d := range g.Held.Description.Disks {
+		if !d.ReadOnly {
 			ids = append(ids, d.ID)
 		}
 	}
@@ -177,15 +178,64 @@ func (m *incoming) exportDisks(ctx context.Context) error {
 			return err
 		}
 	}
-	m.awaitDisks(disks)
+	m.awaitDisks()
 	return nil
+}
+
+// awaitDisks takes lanes of the disks, until the work's end.
+func (m *incoming) awaitDisks() {
+	w := disks.Await(m.a.ctx, disks.Expected{
+		Plan: m.plan, Key: m.work.preparation.LaneKey, Disks: m.work.guest.Held.Description.Disks, Files: m.work.disks, Socket: m.diskSocket(), Log: m.a.log,
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if earlier := m.work.intake; earlier != nil {
+		go earlier.Stop()
+	}
+	m.work.intake = w
+}
+
+// intake is what takes disks in; nil where an earlier agent began that.
+func (m *incoming) intake() *disks.Intake {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.work.intake
+}
+
+// serveDisk serves a lane of a disk.
+func (m *incoming) serveDisk(s *peer.Stream) {
+	w := m.intake()
+	if w == nil {
+		lanes.Refuse(s, fmt.Sprintf("the agent of %s was started again while disks were copied", m.a.config.Host))
+		return
+	}
+	if err := w.Serve(heardStream{s, m.noteHeard}, s.Header.Number); err != nil {
+		lanes.Refuse(s, err.Error())
+	}
+}
+
+// peerDisks says whether this host has of each read-only disk what was sent.
+func (a *Agent) peerDisks(r *http.Request) (any, error) {
+	m, err := a.findIncoming(r)
+	if err != nil {
+		return nil, err
+	}
+	var copied Copied
+	if err := peer.Decode(r, &copied); err != nil {
+		return nil, err
+	}
+	w := m.intake()
+	if w == nil {
+		return nil, &migration.Problem{Code: migration.CodeAgent, Text: fmt.Sprintf("migrate guest %s: the agent of %s was started again while disks were copied", m.plan.Guest, a.config.Host)}
+	}
+	return nil, w.Compare(copied.Sums)
 }
 
 // endExports leaves the disks to the guest alone, before it runs.
 func (m *incoming) endExports(ctx context.Context) error {
 	g := m.work.guest
-	if ways := m.diskWays(); ways != nil { // else an earlier agent took them in, and what came to that ended with it
-		ways.seal()
+	if w := m.intake(); w != nil { // else what came to the earlier agent ended with it
+		w.Seal()
 	}
 	if !slices.ContainsFunc(g.Held.Description.Disks, func(d vm.Disk) bool { return !d.ReadOnly }) {
 		return nil

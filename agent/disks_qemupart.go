@@ -50,7 +50,7 @@ func (m *outgoing) qemuLimit() int64 {
 	if most == 0 || !direct(m.plan) || w == nil {
 		return most
 	}
-	own := m.work.qemuPart.see(time.Now(), w.carried(), most)
+	own := m.work.qemuPart.see(time.Now(), w.Carried(), most)
 	m.bandwidth.KeepApart(own)
 	return own
 }

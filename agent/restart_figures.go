@@ -59,7 +59,7 @@ func (m *outgoing) takeDown(next migration.Source) {
 		rep.LastTick = m.work.lastTick()
 	}
 	if m.work.mirrors != nil {
-		rep.DiskBytes = m.work.mirrors.carried()
+		rep.DiskBytes = m.work.mirrors.Carried()
 	}
 	rep.Enter(next.Phase(), m.rec.Now())
 	if data, err := json.Marshal(rep); err == nil && len(data) <= mostFigures {

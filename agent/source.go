@@ -36,7 +36,7 @@ func (m *outgoing) limitOf(e migration.Effect) limits.Limit {
 	}
 	switch {
 	case m.work.mirrors == nil:
-	case e == migration.Flip: // slow storage may take all that there is, see flushShort: memory comes to rest after it
+	case e == migration.Flip: // slow storage may take all that there is, see disks.Source.FlushShort: memory comes to rest after it
 		limit.For += limits.Settle.For
 	case e == migration.Pause: // they have a limit of their own: see finishDisks
 		limit.For += m.plan.Downtime
@@ -196,7 +196,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	m.lookAgain(ctx)
 	m.beginStop()
 	if err := m.stop(ctx); err != nil {
-		m.cutMirrors() // QEMU may wait for a write that a dead path holds up
+		m.work.mirrors.Cut() // QEMU may wait for a write that a dead path holds up
 		return err
 	}
 	m.rec.Edit(func(r *record.Report) { r.Paused = m.rec.Now() })

@@ -94,7 +94,7 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 				m.work.facts.Version, migration.PreSourceSuspend)
 		}
 		if err == nil {
-			_, err = m.diskLeft(ctx)
+			_, err = m.work.mirrors.Left(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			end(err)

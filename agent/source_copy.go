@@ -27,7 +27,7 @@ const (
 func (m *outgoing) copyFlushed(ctx context.Context) error {
 	flushing, cancel := context.WithCancel(ctx)
 	flushed := make(chan struct{})
-	go func() { defer close(flushed); m.keepFlushed(flushing) }()
+	go func() { defer close(flushed); m.work.mirrors.KeepFlushed(flushing) }()
 	defer func() { cancel(); <-flushed }()
 	return m.copyMemory(ctx)
 }
@@ -165,7 +165,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime}
 	begun, told := time.Now(), time.Time{}
 	_, gaveBefore := m.bandwidth.GaveWay()
-	idle := standstill{patience: m.a.config.Patience}
+	idle := policy.Standstill{Patience: m.a.config.Patience}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -214,19 +214,19 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 }
 
 // lookAtCopy is how a copy that began then goes. The error is of one that is over, or in which nothing moves any more.
-func (m *outgoing) lookAtCopy(ctx context.Context, idle *standstill, paths []peer.Path, begun time.Time) (p vm.Progress, look policy.Look, err error) {
+func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, paths []peer.Path, begun time.Time) (p vm.Progress, look policy.Look, err error) {
 	if p, err = m.guest.Machine.Progress(ctx); err != nil {
 		return p, look, err
 	}
 	if p.Status.Ended() {
 		return p, look, m.copyEnded(ctx, p)
 	}
-	if idle.see(time.Now(), m.moved(p)) {
+	if idle.See(time.Now(), m.moved(p)) {
 		return p, look, m.problem(migration.CodePath,
 			"not a byte of its memory moved to %s in %v, %d MB are left; see whether the uplinks carry packets, then try again",
-			m.plan.To, idle.patience, p.Remaining/1e6)
+			m.plan.To, idle.Patience, p.Remaining/1e6)
 	}
-	left, err := m.diskLeft(ctx)
+	left, err := m.work.mirrors.Left(ctx)
 	if err != nil {
 		return p, look, err
 	}
@@ -275,7 +275,7 @@ func (m *outgoing) backlog() int64 {
 
 // comeToRest has disks flushed, and memory come to rest, before packets are led away.
 func (m *outgoing) comeToRest(ctx context.Context) error {
-	if err := m.flushShort(ctx); err != nil {
+	if err := m.work.mirrors.FlushShort(ctx); err != nil {
 		return err
 	}
 	m.settleMemory(ctx)

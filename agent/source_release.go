@@ -13,6 +13,7 @@ import (
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/mptcp"
+	"godwit/policy"
 	"godwit/vm"
 )
 
@@ -111,10 +112,10 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 	if m.state.InDoubt {
 		m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
 	}
-	idle := standstill{patience: m.a.config.Patience}
+	idle := policy.Standstill{Patience: m.a.config.Patience}
 	for {
 		if m.resendPages(ctx, followed) {
-			idle = standstill{patience: idle.patience}
+			idle = policy.Standstill{Patience: idle.Patience}
 		}
 		asked := time.Now()
 		attempt, cancel := limits.Release.On(ctx)
@@ -142,9 +143,9 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 			if m.lost && !m.couldRunSoon(ctx) { // there is nobody to send the rest
 				m.askRefusal(ctx, "the guest's QEMU was lost at the source")
 			}
-		case idle.see(time.Now(), m.lastMoved()) && !m.couldRunSoon(ctx):
-			m.askRefusal(ctx, fmt.Sprintf("%s has the release, and not a byte moved there in %v", m.plan.To, idle.patience))
-			idle = standstill{patience: idle.patience}
+		case idle.See(time.Now(), m.lastMoved()) && !m.couldRunSoon(ctx):
+			m.askRefusal(ctx, fmt.Sprintf("%s has the release, and not a byte moved there in %v", m.plan.To, idle.Patience))
+			idle = policy.Standstill{Patience: idle.Patience}
 		default:
 			sleep(ctx, repairPause-time.Since(asked)) // who has it waits before it answers
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/disks"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/sample"
@@ -55,8 +56,9 @@ type sourceWork struct {
 	tunnelUsed time.Time // when something last went through the tunnel
 
 	// of seed
-	mirrors  *mirrors // nil where no disk moves
-	qemuPart qemuPart
+	mirrors   *disks.Source // nil where no disk moves
+	diskSpeed goodput
+	qemuPart  qemuPart
 
 	// of copy
 	forward      forwarder     // nil where QEMU connects by itself
@@ -112,7 +114,7 @@ func (w *sourceWork) release() {
 			w.visit.Close() //nolint:errcheck // it is given up
 		}
 		w.farewells.Wait()
-		w.mirrors.close()
+		w.mirrors.Close()
 		if w.endTicks != nil {
 			w.endTicks()
 		}

@@ -1,4 +1,4 @@
-package agent
+package disks
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"godwit/agent/care"
-	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm"
@@ -18,10 +16,10 @@ func TestStorageThatHangs(t *testing.T) {
 	hang, was := make(chan struct{}), syncFile
 	entered := make(chan struct{})
 	syncFile = func(string) error { close(entered); <-hang; return nil }
-	m := &outgoing{a: between(t), guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+	s := &Source{Config: Config{Disks: make([]vm.Disk, 1)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan struct{})
-	go func() { m.flushDisks(ctx); close(over) }()
+	go func() { s.Flush(ctx); close(over) }()
 	<-entered
 	cancel()
 	select {
@@ -44,11 +42,11 @@ func TestDisksAreKeptFlushed(t *testing.T) {
 			was, flushes := syncFile, 0
 			defer func() { syncFile = was }()
 			syncFile = func(string) error { flushes++; time.Sleep(c.takes); return nil }
-			m := &outgoing{a: &Agent{}, guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+			s := &Source{Config: Config{Disks: make([]vm.Disk, 1)}}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute-time.Second)
 			defer cancel()
 			begun := time.Now()
-			m.keepFlushed(ctx)
+			s.KeepFlushed(ctx)
 			took := time.Since(begun)
 			time.Sleep(2 * time.Hour) // what hung has ended
 			synctest.Wait()
@@ -87,13 +85,13 @@ func TestFlushedBeforeTheStop(t *testing.T) {
 				time.Sleep(d)
 				return nil
 			}
-			m := &outgoing{a: &Agent{}, plan: migration.Plan{Downtime: 300 * time.Millisecond},
-				guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
-			limit := m.limitOf(migration.Flip)
+			s := &Source{Config: Config{Plan: migration.Plan{Downtime: 300 * time.Millisecond}, Disks: make([]vm.Disk, 1)}}
+			limit := limits.Flip
+			limit.For += limits.Settle.For
 			ctx, cancel := limit.On(t.Context())
 			defer cancel()
 			begun := time.Now()
-			err := m.flushShort(ctx)
+			err := s.FlushShort(ctx)
 			took := time.Since(begun)
 			if left := limit.For - took; err == nil && left < limits.Settle.For {
 				t.Errorf("%s: %v are left for memory to come to rest", name, left)

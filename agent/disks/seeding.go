@@ -1,4 +1,4 @@
-package agent
+package disks
 
 import (
 	"context"
@@ -12,36 +12,35 @@ import (
 
 // beginMirror has QEMU copy one more disk. What those before have under way arrives first, which ends when nothing
 // of it moves any more.
-func (m *outgoing) beginMirror(ctx context.Context, mirror vm.Mirror) error {
-	w := m.work.mirrors
+func (s *Source) beginMirror(ctx context.Context, mirror vm.Mirror) error {
 	moving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	still := make(chan bool, 1)
-	go func() { still <- m.awaitStill(moving); cancel() }()
-	err := w.blocks.StartMirror(moving, mirror)
+	go func() { still <- s.awaitStill(moving); cancel() }()
+	err := s.Blocks.StartMirror(moving, mirror)
 	cancel()
 	switch stalled := <-still; {
 	case err == nil:
 		return nil
 	case stalled:
-		return m.problem(migration.CodePath,
-			"nothing of its disks got to %s for %v; see whether the paths work", m.plan.To, m.a.config.Patience)
+		return s.problem(migration.CodePath,
+			"nothing of its disks got to %s for %v; see whether the paths work", s.Plan.To, s.Patience)
 	}
-	if why := w.forward.Err(); why != nil {
+	if why := s.forward.Err(); why != nil {
 		err = fmt.Errorf("%w (%w)", err, why)
 	}
-	return m.problem(migration.CodeHypervisor, "%v", err)
+	return s.problem(migration.CodeHypervisor, "%v", err)
 }
 
 // awaitStill waits until nothing of the disks has moved for as long as patience lasts; false: ctx ended before.
-func (m *outgoing) awaitStill(ctx context.Context) bool {
-	idle := standstill{patience: m.a.config.Patience}
+func (s *Source) awaitStill(ctx context.Context) bool {
+	idle := policy.Standstill{Patience: s.Patience}
 	for tick := time.Tick(mirrorLook); ; {
 		select {
 		case <-ctx.Done():
 			return false
 		case now := <-tick:
-			if idle.see(now, m.work.mirrors.carried()) {
+			if idle.See(now, s.Carried()) {
 				return true
 			}
 		}

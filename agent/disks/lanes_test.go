@@ -1,11 +1,13 @@
-package agent
+package disks
 
 import (
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,28 +16,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/peer/peertest"
-	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/transfer/coding"
+	"godwit/vm"
 )
 
-// diskEnds are both ends of a migration whose disks go from paris to rome, where an echo stands for the QEMU that waits.
-func diskEnds(t *testing.T) (from *outgoing, to *incoming) {
+// ends are both ends of a migration with these disks, which go from paris to rome, where an echo stands for the QEMU that waits.
+func ends(t *testing.T, all []vm.Disk, files map[string]*os.File) (from *Source, to *Intake) {
 	t.Helper()
-	a := bareAgent(t, &config.Config{Host: "rome"})
-	a.ctx, a.feed = t.Context(), newFeed()
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
-	key := lanes.NewKey()
-	to = &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{
-		guest: &Guest{Held: care.Held{Dir: t.TempDir()}}, preparation: Preparation{LaneKey: key}}}
-	from = &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{laneKey: key}}
-	from.link = peertest.Link(t, "paris", "rome", http.NotFoundHandler(), func(s *peer.Stream) { to.serveDisk(s) })
-	qemu, err := net.Listen("unix", to.diskSocket())
+	key, dir, quiet := lanes.NewKey(), t.TempDir(), slog.New(slog.DiscardHandler)
+	to = Await(t.Context(), Expected{Plan: plan, Key: key, Disks: all, Files: files, Socket: filepath.Join(dir, "disks-in.sock"), Log: quiet})
+	from = &Source{Config: Config{
+		Life: t.Context(), Plan: plan, Disks: all, Socket: filepath.Join(dir, "disks-out.sock"), Paths: peertest.Twice, Key: key, Log: quiet,
+		Link: peertest.Link(t, "paris", "rome", http.NotFoundHandler(), serve(to)),
+	}}
+	qemu, err := net.Listen("unix", to.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,12 +55,20 @@ func diskEnds(t *testing.T) (from *outgoing, to *incoming) {
 	return from, to
 }
 
+// serve is what an agent does with disks' lanes.
+func serve(to *Intake) func(*peer.Stream) {
+	return func(s *peer.Stream) {
+		if err := to.Serve(s, s.Header.Number); err != nil {
+			lanes.Refuse(s, err.Error())
+		}
+	}
+}
+
 // TestDiskOverLanes: what the source's QEMU says of a disk reaches the one that waits, by lanes over every path, and its answers come back;
 // the work's end ends it.
 func TestDiskOverLanes(t *testing.T) {
-	from, to := diskEnds(t)
-	to.awaitDisks(make([]*fixedDisk, 2))
-	way, err := from.openDisk(peertest.Twice, 1, 2, nil)
+	from, to := ends(t, make([]vm.Disk, 2), nil)
+	way, err := from.open(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,66 +82,45 @@ func TestDiskOverLanes(t *testing.T) {
 	if n := way.Stats().LanesLive; n != 2 {
 		t.Errorf("%d lanes", n)
 	}
-	to.work.diskWays.stop()
+	to.Stop()
 	if _, err := way.Read(got); err == nil {
 		t.Error("it goes on without its other end")
 	}
 }
 
-// TestDisksThatNobodyAwaits: an agent that was started again, and one that awaits fewer, say so at once: the source need not
-// try until its patience ends.
-func TestDisksThatNobodyAwaits(t *testing.T) {
-	for want, disks := range map[string][]*fixedDisk{"was started again while disks were copied": nil, "disk 1 of 1": {nil}} {
-		from, to := diskEnds(t)
-		if disks != nil {
-			to.awaitDisks(disks)
-		}
-		way, err := from.openDisk(peertest.Twice, 1, 2, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		begun := time.Now()
-		if _, err := way.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), want) || time.Since(begun) > 5*time.Second {
-			t.Errorf("after %v: %v, want %q", time.Since(begun), err, want)
-		}
-		way.Close() //nolint:errcheck // it was refused
-	}
-}
-
-// TestDisksOfNoMigration: a host that knows nothing of the migration any more, as its agent was started again and undid it, says so at
-// once, too.
-func TestDisksOfNoMigration(t *testing.T) {
-	from, to := diskEnds(t)
-	from.link = peertest.Link(t, "paris", "rome", http.NotFoundHandler(), to.a.stream)
-	way, err := from.openDisk(peertest.Twice, 0, 1, nil)
+// TestDiskThatNobodyAwaits: a host that awaits fewer says so at once: the source need not try until its patience ends.
+func TestDiskThatNobodyAwaits(t *testing.T) {
+	from, _ := ends(t, make([]vm.Disk, 1), nil)
+	from.Disks = make([]vm.Disk, 2)
+	way, err := from.open(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer way.Close()                                     //nolint:errcheck // it was refused
-	time.AfterFunc(5*time.Second, func() { way.Close() }) //nolint:errcheck // as above
-	if _, err := way.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "is not under way on rome") {
-		t.Errorf("%v, want that it is not under way", err)
+	defer way.Close() //nolint:errcheck // it was refused
+	begun, want := time.Now(), "disk 1 of 1"
+	if _, err := way.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), want) || time.Since(begun) > 5*time.Second {
+		t.Errorf("after %v: %v, want %q", time.Since(begun), err, want)
 	}
 }
 
 // TestDiskLanesAreWatched: a lane of a disk has the whole uplink while the other one that shares it does not work.
 func TestDiskLanesAreWatched(t *testing.T) {
-	from, to := diskEnds(t)
-	to.awaitDisks(make([]*fixedDisk, 1))
+	from, to := ends(t, make([]vm.Disk, 1), nil)
 	port := make(chan netip.AddrPort, 2)
-	from.link = peertest.Link(t, "paris", "rome", nil, func(s *peer.Stream) {
+	from.Link = peertest.Link(t, "paris", "rome", nil, func(s *peer.Stream) {
 		port <- netip.MustParseAddrPort(s.LocalAddr().String())
-		to.serveDisk(s)
+		serve(to)(s)
 	})
 	here, there := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
 	all := config.LanePaths([]peer.Path{
 		{Name: "a-x", Local: here, Remote: there, Rate: 200e6, LocalRate: 300e6, RemoteRate: 200e6, Memory: true},
 		{Name: "b-x", Local: here.Next(), Remote: there, Rate: 100e6, LocalRate: 100e6, RemoteRate: 200e6, Memory: true},
 	})
-	all[0].Local, all[0].Remote = loopback, loopback
-	all[1].Local, all[1].Remote = loopback, netip.MustParseAddr("127.0.0.9") // nobody is there
+	all[0].Local, all[0].Remote = peertest.Loopback, peertest.Loopback
+	all[1].Local, all[1].Remote = peertest.Loopback, netip.MustParseAddr("127.0.0.9") // nobody is there
 	before := lanes.Pace(all[0], 2, 2)
-	way, err := from.openDisk(all, 0, 1, nil)
+	from.Paths = all
+	way, err := from.open(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package disks
 
 import (
 	"context"
@@ -7,13 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"godwit/agent/care"
-	"godwit/agent/config"
-	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
@@ -64,17 +62,14 @@ func TestWritesThatOutrunTheCopy(t *testing.T) {
 		"it cannot, and all were copied": {map[string]int{"a": -1, "b": -1}, true, "", false},
 	} {
 		fake := &mirrored{disks: []string{"a", "b"}, refuses: c.refuses}
-		m := &outgoing{a: between(t), guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 2)}}}, plan: migration.Plan{Guest: "web"},
-			rec: record.New("rome", migration.Plan{}, time.Now()), work: &sourceWork{mirrors: &mirrors{blocks: fake}}}
-		m.a.config.Patience = patience
-		w := m.work.mirrors
+		s := &Source{Config: Config{Plan: migration.Plan{Guest: "web"}, Disks: make([]vm.Disk, 2), Blocks: fake, Patience: patience, Note: func(string) {}}}
 		states, err := fake.Mirrors(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		begun := time.Now()
 		for at := begun; err == nil && at.Before(begun.Add(10*patience)); at = at.Add(mirrorLook) {
-			err = m.blockWrites(t.Context(), states, policy.SeedLook{At: at, Ready: c.ready})
+			err = s.blockWrites(t.Context(), states, policy.SeedLook{At: at, Ready: c.ready})
 		}
 		if got := strings.Join(fake.blocked, " "); got != c.blocked || (err != nil) != c.ends {
 			t.Errorf("%s: writes to %q wait, %v", name, got, err)
@@ -82,7 +77,7 @@ func TestWritesThatOutrunTheCopy(t *testing.T) {
 		if c.ends && (!strings.Contains(err.Error(), "8.2") || !strings.Contains(err.Error(), "lower what it writes")) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if !c.ends && !w.refused.IsZero() {
+		if !c.ends && !s.refused.IsZero() {
 			t.Errorf("%s: still refused", name)
 		}
 	}
@@ -141,10 +136,9 @@ func TestMirrorThatDoesNotBegin(t *testing.T) {
 		"never":        {slowToBegin{takes: time.Hour}, migration.CodePath, "see whether the paths work"},
 		"it cannot":    {slowToBegin{fails: errors.New("no such disk")}, migration.CodeHypervisor, "no such disk"},
 	} {
-		m := &outgoing{a: between(t), plan: migration.Plan{Guest: "web", To: "oslo"}, work: &sourceWork{mirrors: &mirrors{blocks: c.blocks, forward: forward}}}
-		m.a.config.Patience = time.Second
+		s := &Source{Config: Config{Plan: migration.Plan{Guest: "web", To: "oslo"}, Blocks: c.blocks, Patience: time.Second}, forward: forward}
 		synctest.Test(t, func(t *testing.T) {
-			err := m.beginMirror(t.Context(), vm.Mirror{Disk: "a"})
+			err := s.beginMirror(t.Context(), vm.Mirror{Disk: "a"})
 			var problem *migration.Problem
 			if errors.As(err, &problem) != (c.code != "") || problem != nil && (problem.Code != c.code || !strings.Contains(problem.Text, c.says)) {
 				t.Errorf("%s: %v, want %s: %s", name, err, c.code, c.says)
@@ -188,12 +182,12 @@ func TestGuestDoesNotStandStillForFarewells(t *testing.T) {
 	if _, err := nbd.Ask(client, "a"); err != nil {
 		t.Fatal(err)
 	}
-	m := &outgoing{a: between(t), plan: migration.Plan{Guest: "web", To: "oslo"}, rec: record.New("rome", migration.Plan{}, time.Now()),
-		work: &sourceWork{mirrors: &mirrors{blocks: outOfSync{}, forward: forward}}}
-	defer m.work.farewells.Wait()
+	var farewells sync.WaitGroup
+	s := &Source{Config: Config{Plan: migration.Plan{Guest: "web", To: "oslo"}, Blocks: outOfSync{}, Farewells: &farewells}, forward: forward}
+	defer farewells.Wait()
 	defer close(said)
 	finished := make(chan error, 1)
-	go func() { finished <- m.finishDisks(t.Context()) }()
+	go func() { finished <- s.Finish(t.Context()) }()
 	select {
 	case err := <-finished:
 		if err == nil {
@@ -206,33 +200,4 @@ func TestGuestDoesNotStandStillForFarewells(t *testing.T) {
 	if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("QEMU still has the way: %v", err)
 	}
-}
-
-// lastOfDisks is a QEMU that can be stopped, and whose mirrors say how long they have to get in sync.
-type lastOfDisks struct {
-	vm.Machine
-	vm.Blocks
-	have time.Duration
-}
-
-func (*lastOfDisks) Courtesy(bool) (int, error)             { return 0, nil }
-func (*lastOfDisks) Stop(context.Context) error             { return nil }
-func (*lastOfDisks) Events(context.Context) <-chan vm.Event { return nil }
-
-func (l *lastOfDisks) FinishMirrors(ctx context.Context) error {
-	until, _ := ctx.Deadline()
-	l.have = time.Until(until)
-	return errors.New("out of sync")
-}
-
-// TestDisksHaveTheirBudget: disks have as long as the downtime budget to get in sync, also where that is longer than a pause takes else.
-func TestDisksHaveTheirBudget(t *testing.T) {
-	machine := &lastOfDisks{}
-	plan := migration.Plan{Guest: "web", To: "oslo", Downtime: 30 * time.Second}
-	m := &outgoing{a: between(t), plan: plan, guest: &Guest{Machine: machine}, rec: record.New("rome", plan, time.Now()), work: &sourceWork{mirrors: &mirrors{blocks: machine}}}
-	m.a.ctx = t.Context()
-	if err := m.perform(t.Context(), migration.Pause); err == nil || machine.have < plan.Downtime {
-		t.Errorf("they have %v: %v", machine.have, err)
-	}
-	m.work.farewells.Wait()
 }

@@ -1,4 +1,4 @@
-package agent
+package disks
 
 import (
 	"context"
@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"godwit/agent/limits"
+	"godwit/internal/clock"
 )
 
-// flushDisks leaves little for QEMU to flush when it stops the guest: downtime.
+// Flush leaves little for QEMU to flush when it stops the guest: downtime.
 // Storage may take minutes, or hang: that is left to itself when ctx ends.
-func (m *outgoing) flushDisks(ctx context.Context) {
-	if m.work.mirrors == nil {
+func (s *Source) Flush(ctx context.Context) {
+	if s == nil {
 		return
 	}
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
-		for _, d := range m.guest.Held.Description.Disks {
+		for _, d := range s.Disks {
 			if err := syncFile(d.Path); err != nil { // QEMU has it, and will flush it
-				m.a.log.Info("flush disk", "guest", m.plan.Guest, "disk", d.ID, "error", err)
+				s.Log.Info("flush disk", "guest", s.Plan.Guest, "disk", d.ID, "error", err)
 			}
 		}
 	}()
@@ -31,19 +32,22 @@ func (m *outgoing) flushDisks(ctx context.Context) {
 	}
 }
 
-// flushShort is flushDisks for the time just before the guest is stopped. QEMU flushes once more then, downtime, what was
+// FlushShort is Flush for the time just before the guest is stopped. QEMU flushes once more then, downtime, what was
 // written while a slow storage took a flush. So it is flushed until that takes a quarter of the downtime budget, gets no shorter, or
 // half the flip's time has passed. A guest whose storage has not flushed in all of that time is not stopped: it would stand still for that.
-func (m *outgoing) flushShort(ctx context.Context) error {
+func (s *Source) FlushShort(ctx context.Context) error {
+	if s == nil {
+		return ctx.Err()
+	}
 	ctx, cancel := limits.Flip.On(ctx)
 	defer cancel()
-	short, last := m.plan.Downtime/4, limits.Flip.For
+	short, last := s.Plan.Downtime/4, limits.Flip.For
 	for begun := time.Now(); ; {
 		before := time.Now()
-		m.flushDisks(ctx)
+		s.Flush(ctx)
 		took := time.Since(before)
 		if ctx.Err() != nil {
-			return limits.Says(ctx, fmt.Errorf("flush the disks of guest %s; see whether its storage is well: %w", m.plan.Guest, ctx.Err()))
+			return limits.Says(ctx, fmt.Errorf("flush the disks of guest %s; see whether its storage is well: %w", s.Plan.Guest, ctx.Err()))
 		}
 		if took <= short || took > last*3/4 || time.Since(begun) >= limits.Flip.For/2 {
 			return nil
@@ -59,12 +63,12 @@ const (
 	flushRest  = 4
 )
 
-// keepFlushed flushes disks until ctx ends: what the guest wrote in minutes of copying would be
+// KeepFlushed flushes disks until ctx ends: what the guest wrote in minutes of copying would be
 // flushed between the decision that memory fits and the pause, while it writes on.
-func (m *outgoing) keepFlushed(ctx context.Context) {
-	for rest := flushEvery; sleep(ctx, rest); {
+func (s *Source) KeepFlushed(ctx context.Context) {
+	for rest := flushEvery; clock.Sleep(ctx, rest); {
 		begun := time.Now()
-		m.flushDisks(ctx)
+		s.Flush(ctx)
 		rest = max(flushEvery, flushRest*time.Since(begun))
 	}
 }
