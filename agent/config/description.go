@@ -175,7 +175,7 @@ func (d Description) shown() string {
 const (
 	AgentHelper = "godwit" // our helper: the first process of tiny, or godwit-guest
 	AgentQGA    = "qga"    // the QEMU guest agent
-	AgentDHCP   = "dhcp"   // nobody: its address is given to a DHCP client; see agent/guest_outside.go
+	AgentDHCP   = "dhcp"   // nobody: its address is given to a DHCP client; see package outside
 )
 
 // Silent says that nobody in the guest can be asked.

@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"godwit/agent/detour"
+	"godwit/agent/limits"
+	"godwit/agent/outside"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// fromOutside is the channel of a guest whose description says agent: dhcp. It goes on
+// answering for the addresses that were given before.
+func (a *Agent) fromOutside(g *Guest) *outside.Channel {
+	o := outside.New(outside.Config{
+		Guest: g.name(), NICs: g.Held.Description.NICs, Taps: g.Held.Taps, Active: func() int { return g.Held.Active }, SetLink: g.setLink,
+		Bridge: a.config.Network.Bridge, MTU: a.config.Network.MTU, Server: a.serverID(),
+	})
+	nic := g.Held.Active
+	for _, addr := range g.Held.Addresses {
+		if !addr.Granted || nic < 0 || nic >= len(g.Held.Taps) {
+			continue
+		}
+		if err := o.GoOn(nic, addr.Prefix, addr.Gateway); err != nil {
+			a.log.Warn("go on serving a guest", "guest", g.name(), "error", err)
+		}
+		nic = 1 - nic // the kept one is on the other
+	}
+	return o
+}
+
+// serverID names this host as a DHCP server: its own address, so that a server of the
+// site's LAN does not believe to be meant.
+func (a *Agent) serverID() netip.Addr {
+	for _, u := range a.config.Uplinks {
+		if u.Address.Is4() {
+			return u.Address
+		}
+	}
+	return netip.Addr{}
+}
+
+// setLink plugs the cable of a NIC in, or pulls it, where the hypervisor can.
+func (g *Guest) setLink(ctx context.Context, mac string, up bool) error {
+	cable, ok := g.Machine.(interface {
+		SetLink(ctx context.Context, mac string, up bool) error
+	})
+	if !ok {
+		return nil
+	}
+	return cable.SetLink(ctx, mac, up)
+}
+
+// grantable are those of the next addresses that can be given by DHCP, or to a guest
+// that has IPv6 turned off: of IPv4.
+func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Address, error) {
+	next = slices.DeleteFunc(next, func(addr migration.Address) bool {
+		if addr.Prefix.Addr().Is4() {
+			return false
+		}
+		a.promised.release(offer.Plan.Guest, addr.Prefix.Addr())
+		return true
+	})
+	if len(next) == 0 {
+		why := "the guest has IPv6 turned off; turn it on, or"
+		if offer.Description.Silent() {
+			why = "addresses are given by DHCP in IPv4 only;"
+		}
+		return nil, refuses(a.config.Host, offer, migration.CodeAddress, "its guests' subnet is IPv6 alone, and %s use --network tunnel", why)
+	}
+	return next, nil
+}
+
+// grantFirst gives a guest that boots its first address, as often as it takes.
+func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
+	g.Held.Addresses = slices.DeleteFunc(g.Held.Addresses, func(addr migration.Address) bool { return !addr.Prefix.Addr().Is4() })
+	for i := range g.Held.Addresses {
+		g.Held.Addresses[i].Granted = true
+	}
+	ctx, cancel := limits.Boot.On(ctx)
+	defer cancel()
+	o := a.fromOutside(g)
+	g.speakBy(o)
+	for {
+		_, err := o.Configure(ctx, a.configuration(g, g.Held.Active, g.Held.Addresses, 0, true))
+		if err == nil || ctx.Err() != nil {
+			return limits.Says(ctx, err)
+		}
+	}
+}
+
+// unseen says whether a guest's tunnel is so young that a silent connection through it
+// may not have been seen yet.
+func (a *Agent) unseen(name string) bool {
+	return slices.ContainsFunc(a.detours.List(name), func(d detour.Detour) bool { return clock.Now().Sub(d.Up) < netstate.FlowMemory })
+}

@@ -1,0 +1,264 @@
+// Package outside is the channel (guest.Channel) of a guest in which nobody can be asked: the next address is given to a client
+// of DHCP that the guest has, on its tap, and who uses the old one is seen from its packets. It knows of IPv4 alone, and of
+// connections nothing but that something uses an address. What a guest does not do within limits.Take is a migration.Problem that
+// says how far it came, and what a person may do.
+package outside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/limits"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/dhcp"
+	"godwit/vm/guest"
+)
+
+// Config is the guest, and the host that it is on.
+type Config struct {
+	Guest   string
+	NICs    []config.NIC
+	Taps    []string                                             // by NIC
+	Active  func() int                                           // the NIC that the guest sends by; it changes with each handover
+	SetLink func(ctx context.Context, mac string, up bool) error // plugs a NIC's cable in, or pulls it
+	Bridge  string                                               // that the taps are on
+	MTU     int                                                  // bytes
+	Server  netip.Addr                                           // names this host to clients of DHCP; invalid: the gateway is named
+}
+
+// Channel is that of a guest in which nobody can be asked. What nobody outside can do is guest.ErrUnsupported, or done without
+// a word where nothing hangs on it.
+type Channel struct {
+	Config
+	done chan struct{}
+
+	mu      sync.Mutex
+	servers map[int]*dhcp.Server // by NIC
+	closed  bool
+}
+
+var _ guest.Channel = (*Channel)(nil)
+
+const (
+	// grantTime is how long a lease of the guest is. It asks again after half of it; so
+	// long may an agent be away, and the lease of a tunnel is over before.
+	grantTime = time.Hour
+	// unplugged is for how long a NIC loses its carrier, so that its client begins anew.
+	unplugged = 200 * time.Millisecond
+	// datagramsEnd is after how much silence a flow of UDP is thought to have ended.
+	datagramsEnd = 30 * time.Second
+)
+
+// New begins without an answer to anybody: see Configure and GoOn.
+func New(c Config) *Channel {
+	return &Channel{Config: c, done: make(chan struct{}), servers: map[int]*dhcp.Server{}}
+}
+
+// GoOn goes on answering NIC number nic for an address that an earlier channel gave it. On error nobody answers it.
+func (o *Channel) GoOn(nic int, addr netip.Prefix, gateway netip.Addr) error {
+	return o.serve(nic, addr, gateway, nil)
+}
+
+// serve gives an address to NIC number nic from now on, and to no other what it had.
+func (o *Channel) serve(nic int, addr netip.Prefix, gateway netip.Addr, heard func(dhcp.Word)) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return net.ErrClosed
+	}
+	if s := o.servers[nic]; s != nil {
+		s.Close() //nolint:errcheck // it is replaced
+		delete(o.servers, nic)
+	}
+	server := o.Server
+	if !server.IsValid() {
+		server = gateway
+	}
+	s, err := dhcp.Serve(o.Taps[nic], dhcp.Grant{
+		MAC: o.NICs[nic].Hardware(), Addr: addr, Gateway: gateway,
+		Server: server, MTU: o.MTU, Time: grantTime,
+	}, heard)
+	if err == nil {
+		o.servers[nic] = s
+	}
+	return err
+}
+
+// Info says what is known without asking. Whether the guest has MPTCP is not.
+func (o *Channel) Info(context.Context) (guest.Info, error) {
+	i := guest.Info{Protocol: guest.Protocol, MPTCP: true}
+	for n, nic := range o.NICs {
+		i.NICs = append(i.NICs, guest.NIC{MAC: nic.MAC, Up: n == o.Active()})
+	}
+	return i, nil
+}
+
+// Configure gives a NIC its IPv4 address, and returns when the guest has taken it. What
+// else p names is the guest's own affair.
+func (o *Channel) Configure(ctx context.Context, p guest.Configure) (guest.Configured, error) {
+	nic := slices.IndexFunc(o.NICs, func(n config.NIC) bool { return n.MAC == p.MAC })
+	i := slices.IndexFunc(p.Addrs, func(a netip.Prefix) bool { return a.Addr().Is4() })
+	if nic < 0 || nic >= len(o.Taps) || i < 0 {
+		return guest.Configured{}, fmt.Errorf("give NIC %s an address by DHCP: there is no such NIC here, or no IPv4 address", p.MAC)
+	}
+	ctx, cancel := limits.Take.On(ctx)
+	defer cancel()
+	words := make(chan dhcp.Word, 16)
+	addr := p.Addrs[i]
+	if err := o.serve(nic, addr, p.GatewayV4, func(w dhcp.Word) {
+		select {
+		case words <- w:
+		default: // it repeats itself
+		}
+	}); err != nil {
+		return guest.Configured{}, err
+	}
+	if !o.has(ctx, addr.Addr()) {
+		if err := o.replug(ctx, p.MAC); err != nil {
+			return guest.Configured{}, err
+		}
+		if err := o.taken(ctx, p.MAC, addr.Addr(), words); err != nil {
+			return guest.Configured{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: %v", o.Guest, limits.Says(ctx, err))}
+		}
+	}
+	return guest.Configured{}, nil
+}
+
+// Ready cannot be asked from here.
+func (o *Channel) Ready(context.Context, guest.Configure) error { return guest.ErrUnsupported }
+
+// replug takes a NIC's carrier away for a moment: a client that watches it asks at once.
+func (o *Channel) replug(ctx context.Context, mac string) error {
+	if err := o.SetLink(ctx, mac, false); err != nil {
+		return err
+	}
+	clock.Sleep(ctx, unplugged)
+	return o.SetLink(context.WithoutCancel(ctx), mac, true)
+}
+
+// has says whether the guest answers for addr.
+func (o *Channel) has(ctx context.Context, addr netip.Addr) bool {
+	used, by, err := netstate.Probe(ctx, o.Bridge, addr)
+	return err == nil && used && slices.ContainsFunc(o.NICs, func(n config.NIC) bool { return slices.Equal(n.Hardware(), by) })
+}
+
+// taken waits until the guest has taken its address. The error says how far it came.
+func (o *Channel) taken(ctx context.Context, mac string, addr netip.Addr, words <-chan dhcp.Word) error {
+	far := fmt.Errorf("its NIC %s asks for no address by DHCP; run a client of DHCP on it in the guest", mac)
+	for {
+		select {
+		case w := <-words:
+			switch w {
+			case dhcp.Asks:
+				far = fmt.Errorf("its NIC %s asked by DHCP and took no answer; see whether its client refuses %s", mac, addr)
+			case dhcp.Other:
+				far = fmt.Errorf("its NIC %s takes an address of another DHCP server; keep that from answering %s", mac, mac)
+			case dhcp.Declines:
+				return fmt.Errorf("its NIC %s declines %s: somebody else has it", mac, addr)
+			case dhcp.Takes:
+				far = fmt.Errorf("its NIC %s took %s by DHCP, and does not answer there", mac, addr)
+				if o.has(ctx, addr) {
+					return nil
+				}
+			}
+		case <-time.After(500 * time.Millisecond):
+			if o.has(ctx, addr) {
+				return nil
+			}
+		case <-o.done:
+			return net.ErrClosed
+		case <-ctx.Done():
+			return far
+		}
+	}
+}
+
+// AwaitJoin waits for nobody: which connections follow is the business of the guest's own
+// path manager.
+func (o *Channel) AwaitJoin(context.Context, guest.AwaitJoin) (guest.Joins, error) {
+	return guest.Joins{}, nil
+}
+
+// MakeMain is nothing that can be done from here: the guest's client sets its routes.
+func (o *Channel) MakeMain(context.Context, string) error { return nil }
+
+// Retire cannot move an address to another NIC: what the old one has stays there until the end of the lease.
+func (o *Channel) Retire(context.Context, guest.Retire) error { return guest.ErrUnsupported }
+
+// Users are the flows that still take the detour of addrs.
+func (o *Channel) Users(_ context.Context, addrs ...netip.Addr) (guest.Users, error) {
+	var users guest.Users
+	flows, err := netstate.Flows(o.Guest)
+	for _, f := range flows {
+		if !slices.Contains(addrs, f.Guest.Addr()) {
+			continue
+		}
+		switch {
+		case f.Protocol == guest.KindTCP:
+			users.TCP++
+		case f.Idle < datagramsEnd:
+			users.UDP++
+		}
+	}
+	return users, err
+}
+
+// Connections are known to the guest alone.
+func (o *Channel) Connections(context.Context, ...netip.Addr) (guest.Connections, error) {
+	return guest.Connections{}, errors.New("nobody in the guest can be asked (agent: dhcp)")
+}
+
+// DropAddress ends what the spare NIC has: nobody answers its client any more, and its
+// cable is pulled, by which an ordinary client gives its address up.
+func (o *Channel) DropAddress(ctx context.Context, _ ...netip.Addr) error {
+	spare := 1 - o.Active()
+	if spare < 0 || spare >= len(o.Taps) {
+		return nil
+	}
+	o.mu.Lock()
+	if s := o.servers[spare]; s != nil {
+		s.Close() //nolint:errcheck // a socket
+		delete(o.servers, spare)
+	}
+	o.mu.Unlock()
+	return o.SetLink(ctx, o.NICs[spare].MAC, false)
+}
+
+// Ticks are the business of a program in the guest.
+func (o *Channel) Ticks(context.Context, time.Duration) error { return nil }
+
+// Run and Call need one, too.
+func (o *Channel) Run(context.Context, ...string) error { return guest.ErrUnsupported }
+
+// Call carries nothing out; see Run.
+func (o *Channel) Call(context.Context, string, any, any) error { return guest.ErrUnsupported }
+
+// Events never come.
+func (o *Channel) Events() <-chan guest.Event { return nil }
+
+// Done is closed when the channel is.
+func (o *Channel) Done() <-chan struct{} { return o.done }
+
+// Close ends the servers.
+func (o *Channel) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return nil
+	}
+	o.closed = true
+	close(o.done)
+	for _, s := range o.servers {
+		s.Close() //nolint:errcheck // sockets
+	}
+	return nil
+}
