@@ -36,6 +36,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/uplinks"
+	"godwit/agent/visits"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/meter"
@@ -129,7 +130,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if scraped != nil {
 		defer scraped.Close()
 	}
-	a.makeVisitKey()
+	if err := visits.MakeKey(a.config); err != nil {
+		a.log.Warn("memory is not kept for a return", "error", err)
+	}
 	a.hooks = hook.New(a.config.Hooks, a.log, a.hookNote, a.metrics.HookCalled)
 	defer a.hooks.Close()
 	a.openMeters()

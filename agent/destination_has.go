@@ -6,12 +6,11 @@ import (
 
 	"godwit/agent/limits"
 	"godwit/agent/visits"
-	"godwit/transfer/encode/visit"
 )
 
 // beginHas finds out, beside the rest of a check, which pages of an offer's sample this host has already: what it kept
 // of the guest's earlier visit has them where they were, and files of its image may have them anywhere. These are those
-// that it will offer (elsewhere). nil: no sample came, or nothing is kept here.
+// that it will offer (visits.Elsewhere). nil: no sample came, or nothing is kept here.
 func (a *Agent) beginHas(ctx context.Context, offer Offer) <-chan []bool {
 	answer, found := make(chan []bool, 1), make(chan []bool, 1)
 	if offer.Sample == nil || a.config.KeepMemory == 0 {
@@ -39,16 +38,14 @@ const hasGrace = 500 * time.Millisecond
 
 func (a *Agent) whichHere(ctx context.Context, offer Offer) []bool {
 	out := make([]bool, len(offer.Sample.Pages))
-	if kept, err := visits.Open(a.config, offer.Plan.Guest); err == nil {
+	kept, images := visits.Elsewhere(a.config, offer.Plan.Guest, offer.Description.Image)
+	if kept != nil {
 		offer.Sample.InPlace(ctx, kept, out)
 		kept.Close() //nolint:errcheck // it was read only
 	}
-	image := a.config.ImageOf(offer.Description.Image)
-	for _, path := range []string{image.Kernel, image.Initrd} {
-		if file, err := visit.Open(path); err == nil {
-			offer.Sample.Anywhere(ctx, file, out)
-			file.Close() //nolint:errcheck // as above
-		}
+	for _, file := range images {
+		offer.Sample.Anywhere(ctx, file, out)
+		file.Close() //nolint:errcheck // as above
 	}
 	return out
 }

@@ -1,24 +1,10 @@
 package agent
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-
 	"godwit/agent/visits"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/proxy"
 )
-
-// makeVisitKey makes the key, where one is wanted and there is none.
-func (a *Agent) makeVisitKey() {
-	if a.config.KeepMemory == 0 {
-		return
-	}
-	if err := visit.MakeKey(a.config.MemoryKey()); err != nil {
-		a.log.Warn("memory is not kept for a return", "error", err)
-	}
-}
 
 // beginVisit begins to keep memory of the guest that leaves; nil where that is not wanted,
 // or there is no room.
@@ -30,12 +16,7 @@ func (m *outgoing) beginVisit() *visit.Writer {
 	if _, ok, err := m.a.roomFor("visits", memory); !ok || err != nil {
 		return nil
 	}
-	key, err := visit.ReadKey(m.a.config.MemoryKey())
-	if err != nil {
-		m.a.log.Warn("memory is not kept for a return", "migration", m.plan.ID, "error", err)
-		return nil
-	}
-	w, err := visit.Create(m.a.config.StatePath("visits"), key)
+	w, err := visits.Begin(m.a.config)
 	if err != nil {
 		m.a.log.Warn("memory is not kept for a return", "migration", m.plan.ID, "error", err)
 		return nil
@@ -54,34 +35,18 @@ func (m *outgoing) endVisit(left bool) {
 		w.Close() //nolint:errcheck // it is given up
 		return
 	}
-	if err := w.Name(visits.Name(m.plan.Guest)); err != nil {
+	if err := visits.Keep(m.a.config, w, m.plan.Guest, m.a.log); err != nil {
 		m.a.log.Info("memory is not kept for a return", "migration", m.plan.ID, "error", err)
 	}
-	visits.Bound(m.a.config, m.a.config.KeepMemory, m.a.log)
 }
 
-// elsewhere are the files here whose contents the guest that comes may have in its memory:
-// what was kept of an earlier visit, and what it was started from: a kernel that the boot
-// loader left in low memory, an initrd that is used as it is.
-//
-// Nothing is offered where nothing is kept: see keep_memory.
-func (m *incoming) elsewhere() (out []*visit.File) {
-	if m.a.config.KeepMemory == 0 {
-		return nil
+// elsewhere are the files here whose contents the guest that comes may have in its memory.
+func (m *incoming) elsewhere() []*visit.File {
+	kept, images := visits.Elsewhere(m.a.config, m.plan.Guest, m.work.preparation.Description.Image)
+	if kept == nil {
+		return images
 	}
-	if f, err := visits.Open(m.a.config, m.plan.Guest); err == nil {
-		out = append(out, f)
-	}
-	image := m.a.config.ImageOf(m.work.preparation.Description.Image)
-	for _, path := range []string{image.Kernel, image.Initrd} {
-		if path == "" {
-			continue
-		}
-		if f, err := visit.Open(path); err == nil {
-			out = append(out, f)
-		}
-	}
-	return out
+	return append([]*visit.File{kept}, images...)
 }
 
 // besideFrom are the guests that come from a host, which may share what they bring. admit has
@@ -100,7 +65,7 @@ func (a *Agent) besideFrom(host string) *proxy.Beside {
 
 // forgetVisit removes it: the guest is here.
 func (m *incoming) forgetVisit() {
-	if err := os.Remove(visits.Path(m.a.config, m.plan.Guest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := visits.Forget(m.a.config, m.plan.Guest); err != nil {
 		m.a.log.Warn("remove kept memory", "guest", m.plan.Guest, "error", err)
 	}
 }

@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"godwit/agent/config"
+	"godwit/agent/visits"
 )
 
 // visitsHost has a key for memory that it keeps.
 func visitsHost(t *testing.T, c *config.Config) *Agent {
 	t.Helper()
 	a := bareAgent(t, c)
-	if a.makeVisitKey(); c.KeepMemory == 0 {
-		t.Fatal("nothing is to be kept")
+	if err := visits.MakeKey(c); err != nil || c.KeepMemory == 0 {
+		t.Fatalf("nothing is to be kept: %v", err)
 	}
 	return a
 }

@@ -24,16 +24,71 @@ import (
 
 const suffix = ".mem"
 
-// Name is the file of a guest's memory, among those of the host.
-func Name(guest string) string { return filepath.Base(guest) + suffix }
+// name is the file of a guest's memory, among those of the host.
+func name(guest string) string { return filepath.Base(guest) + suffix }
 
-// Path is where that is.
-func Path(c *config.Config, guest string) string { return c.StatePath("visits", Name(guest)) }
+func path(c *config.Config, guest string) string { return c.StatePath("visits", name(guest)) }
 
-// Open opens kept memory of a guest on the host of c; visit.ErrKey where its key is gone.
-func Open(c *config.Config, guest string) (*visit.File, error) { return OpenPath(c, Path(c, guest)) }
+// MakeKey makes the key by which memory is sealed, where c wants memory kept and there is none.
+func MakeKey(c *config.Config) error {
+	if c.KeepMemory == 0 {
+		return nil
+	}
+	return visit.MakeKey(c.MemoryKey())
+}
 
-// OpenPath is Open for one that has another name by now.
+// Begin begins to keep memory of a guest that leaves the host of c. It is closed where the guest stays, and else kept by Keep.
+func Begin(c *config.Config) (*visit.Writer, error) {
+	key, err := visit.ReadKey(c.MemoryKey())
+	if err != nil {
+		return nil, err
+	}
+	return visit.Create(c.StatePath("visits"), key)
+}
+
+// Keep keeps what w was told of a guest, now that it has left, and bounds what is kept. On error nothing of that is.
+func Keep(c *config.Config, w *visit.Writer, guest string, log *slog.Logger) error {
+	err := w.Name(name(guest))
+	Bound(c, c.KeepMemory, log)
+	return err
+}
+
+// Forget removes what is kept of a guest: it is here again.
+func Forget(c *config.Config, guest string) error {
+	if err := os.Remove(path(c, guest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Elsewhere opens the files on the host of c whose contents a guest that comes may have in its memory: what was kept of an earlier
+// visit, where there is any, else nil; and what it was started from: a kernel that the boot loader left in low memory, an initrd that is
+// used as it is. They are the caller's to close.
+//
+// Nothing is offered where nothing is kept: see keep_memory.
+func Elsewhere(c *config.Config, guest, image string) (kept *visit.File, images []*visit.File) {
+	if c.KeepMemory == 0 {
+		return nil, nil
+	}
+	if f, err := open(c, guest); err == nil {
+		kept = f
+	}
+	from := c.ImageOf(image)
+	for _, path := range []string{from.Kernel, from.Initrd} {
+		if path == "" {
+			continue
+		}
+		if f, err := visit.Open(path); err == nil {
+			images = append(images, f)
+		}
+	}
+	return kept, images
+}
+
+// open opens kept memory of a guest on the host of c; visit.ErrKey where its key is gone.
+func open(c *config.Config, guest string) (*visit.File, error) { return OpenPath(c, path(c, guest)) }
+
+// OpenPath opens kept memory, also such as has another name by now; visit.ErrKey where its key is gone.
 func OpenPath(c *config.Config, path string) (*visit.File, error) {
 	key, err := visit.ReadKey(c.MemoryKey())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -92,7 +92,7 @@ func TestKeptMemoryWithoutItsKey(t *testing.T) {
 	c := &config.Config{KeepMemory: some}
 	host(t, c, map[string]time.Duration{"a.mem": 0})
 	keepSome(t, c, "b.mem", 0, visit.Key{9})
-	if _, err := Open(c, "a"); err != nil {
+	if _, err := open(c, "a"); err != nil {
 		t.Error(err)
 	}
 	Bound(c, some, quiet)
