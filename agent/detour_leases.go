@@ -49,6 +49,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		a.retryStandIns()
 		a.lookAtHost(ctx, under)
 		a.lookAfterAll(ctx, under)
+		a.lookAtWays(ctx, under)
 	}
 }
 

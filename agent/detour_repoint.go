@@ -234,12 +234,15 @@ func (a *Agent) wayOver(ctx context.Context, link *peer.Link, n config.Neighbour
 	case 1:
 		return pairs[0], nil
 	}
-	k, _, _ := firstThatAnswers(ctx, pairs, func(ctx context.Context, p peer.Path) (time.Duration, error) {
-		ctx, end := limits.TryWay.On(ctx)
-		defer end()
-		return 0, link.Reaches(ctx, p)
-	})
+	k, _, _ := firstThatAnswers(ctx, pairs, func(ctx context.Context, p peer.Path) (time.Duration, error) { return tryWay(ctx, link, p) })
 	return pairs[max(k, 0)], nil
+}
+
+// tryWay says, by its error, whether a host answers by a pair of uplinks.
+func tryWay(ctx context.Context, link *peer.Link, p peer.Path) (time.Duration, error) {
+	ctx, end := limits.TryWay.On(ctx)
+	defer end()
+	return 0, link.Reaches(ctx, p)
 }
 
 // takeWay has d be the way of addresses from now on, in place of the detours that were.

@@ -93,9 +93,24 @@ func reaches(d detour.Detour) bool {
 func (a *Agent) raiseAgain(ctx context.Context, d detour.Detour, edit func(*detour.Detour)) error {
 	a.making.Lock()
 	defer a.making.Unlock()
-	if now, ok := a.detours.Get(d.ID); !ok || now.Tunnel.PeerKey != d.Tunnel.PeerKey {
+	if !a.has(d) {
 		return nil
 	}
+	err := a.raise(ctx, d, edit)
+	if err == nil {
+		a.log.Info("tunnel stands again, as this host had lost it or its process", "id", d.ID, "guest", d.Guest, "to", d.Peer)
+	}
+	return err
+}
+
+// has says whether d has not ended since, and its tunnel was not made anew, or led elsewhere.
+func (a *Agent) has(d detour.Detour) bool {
+	now, ok := a.detours.Get(d.ID)
+	return ok && now.Tunnel.PeerKey == d.Tunnel.PeerKey && now.Tunnel.Local == d.Tunnel.Local && now.Tunnel.Remote == d.Tunnel.Remote
+}
+
+// raise is raiseAgain of who holds a.making, for a d that is.
+func (a *Agent) raise(ctx context.Context, d detour.Detour, edit func(*detour.Detour)) error {
 	again := d.Tunnel
 	again.Lease = clock.Now().Add(2 * config.DefaultLease)
 	up, cancel := limits.Restore.On(ctx)
@@ -103,7 +118,6 @@ func (a *Agent) raiseAgain(ctx context.Context, d detour.Detour, edit func(*deto
 	if _, err := tunnel.Up(up, again); err != nil {
 		return fmt.Errorf("restore: %w", limits.Says(up, err))
 	}
-	a.log.Info("tunnel stands again, as this host had lost it or its process", "id", d.ID, "guest", d.Guest, "to", d.Peer)
 	ended := false
 	err := a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		now, ok := all[d.ID]

@@ -43,6 +43,7 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("POST /v1/detours/back", a.peerGiveBack)
 	handle("POST /v1/detours/{id}/end", a.peerEndDetour)
 	handle("POST /v1/detours/{id}/prolong", a.peerProlong)
+	handle("POST /v1/detours/{id}/over", a.peerLeadOver)
 	return mux
 }
 

@@ -1,0 +1,239 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/agent/detour"
+	"godwit/agent/limits"
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate/tunnel"
+)
+
+// The pair of uplinks that a leased tunnel takes may go down later on. The host that the guest came to asks for an echo through it now and
+// then; where none comes, both ends are put at a pair that answers, the other host's first, by the name and keys that they had. There they stay
+// until that pair does not answer. So it is with WireGuard alone: the other kinds need more of a path than that it answers.
+
+const (
+	wayLook = 5 * time.Second // between looks at whether a leased tunnel carries anything
+	wayRest = time.Minute     // at most, before one that was led over another pair, and stays silent, is led over the next
+)
+
+// LeadOver asks the other end of a leased detour to go on by another pair of uplinks.
+type LeadOver struct {
+	Tunnel   netip.AddrPort `json:"tunnel"`    // where the caller's end is from now on
+	TunnelTo netip.Addr     `json:"tunnel_to"` // at which uplink the other end is to be
+}
+
+// tunnelWay is what is asked of, and done to, a leased tunnel that may take one of several pairs of uplinks.
+type tunnelWay struct {
+	pairs   []peer.Path
+	takes   func() (local, remote netip.Addr, kept bool) // the pair that it takes now; kept: it is this host's to lead
+	answers func(context.Context) bool                   // within TryTunnel an echo came through it
+	reaches func(context.Context, peer.Path) (time.Duration, error)
+	lead    func(context.Context, peer.Path) error
+}
+
+// keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until it answers or is this host's no more.
+func (w tunnelWay) keep(ctx context.Context) {
+	silent := map[string]int{} // the pairs that it was led over, without an answer, by when: from 2 on
+	for rest, leads := time.Duration(0), 1; sleep(ctx, rest); {
+		local, remote, kept := w.takes()
+		if !kept || w.answers(ctx) || ctx.Err() != nil {
+			return
+		}
+		rank := func(p peer.Path) int {
+			if when := silent[p.Name]; when > 0 || p.Local == local && p.Remote == remote {
+				return when
+			}
+			return 1
+		}
+		pairs := slices.SortedStableFunc(slices.Values(w.pairs), func(a, b peer.Path) int { return rank(a) - rank(b) })
+		k, _, _ := firstThatAnswers(ctx, pairs, w.reaches)
+		if k < 0 || w.lead(ctx, pairs[k]) != nil {
+			continue
+		}
+		if w.answers(ctx) {
+			return
+		}
+		leads++
+		silent[pairs[k].Name] = leads
+		rest = min(max(2*rest, wayLook), wayRest) // it may be echoes alone that do not pass, and all else is held up by each change
+	}
+}
+
+// lookAtWays looks after the pairs of uplinks that leased tunnels take, each beside everything else.
+func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
+	for _, d := range a.detours.List("") {
+		n, _ := a.config.Find(d.Peer)
+		if pairs := a.config.GuestPaths(n); len(pairs) > 1 && a.leadsWay(d) {
+			l.begin("/way/"+d.ID, func() {
+				if sleep(ctx, wayLook) {
+					a.tunnelWay(d.ID, pairs).keep(ctx)
+				}
+			})
+		}
+	}
+}
+
+// leadsWay says whether it is for this host to lead d's tunnel over another pair of uplinks.
+func (a *Agent) leadsWay(d detour.Detour) bool { return len(d.Visiting) > 0 && a.mayBeLed(d) }
+
+// mayBeLed says whether d's tunnel may take another pair of uplinks: no migration has to do with it any more.
+func (a *Agent) mayBeLed(d detour.Detour) bool {
+	return d.Leased && kindOf(d) == tunnel.WireGuard && !a.underWay(migrationOf(d.ID))
+}
+
+func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
+	return tunnelWay{
+		pairs: pairs,
+		takes: func() (local, remote netip.Addr, kept bool) {
+			d, ok := a.detours.Get(id)
+			return d.Tunnel.Local.Addr(), d.Tunnel.Remote.Addr(), ok && a.leadsWay(d)
+		},
+		answers: func(ctx context.Context) bool {
+			d, _ := a.detours.Get(id)
+			return carries(ctx, d.Tunnel)
+		},
+		reaches: func(ctx context.Context, p peer.Path) (time.Duration, error) {
+			d, _ := a.detours.Get(id)
+			link, _, err := a.link(d.Peer)
+			if err != nil {
+				return 0, err
+			}
+			return tryWay(ctx, link, p)
+		},
+		lead: func(ctx context.Context, p peer.Path) error {
+			err := a.leadOver(ctx, id, p)
+			if err != nil {
+				a.rarely.warn(a.log, "lead a tunnel that does not answer over another pair of uplinks", "id", id, "over", p.Name, "error", err)
+			}
+			return err
+		},
+	}
+}
+
+// carries says whether an echo came through a tunnel. That one has no process is not the way's fault, and restoreTunnel sees to it.
+func carries(ctx context.Context, through tunnel.Config) bool {
+	ctx, cancel := limits.TryTunnel.On(ctx)
+	defer cancel()
+	t, err := tunnel.Attach(ctx, through.Dir, through.Name)
+	if err != nil {
+		return true
+	}
+	if err = t.Verify(ctx); err == nil || errors.Is(err, tunnel.ErrOnlySmall) {
+		return true
+	}
+	<-ctx.Done() // the device itself may have refused the echo, at once
+	return false
+}
+
+// leadOver has both ends of a detour's tunnel take a pair of uplinks. On error this end is where it was, or will be where detours.json says.
+func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err error) {
+	ctx, cancel := limits.Repoint.On(ctx)
+	defer cancel()
+	defer func() { err = limits.Says(ctx, err) }()
+	d, ok := a.detours.Get(id)
+	if !ok {
+		return nil // it ended just now
+	}
+	end := d.Tunnel
+	if end.Local.Addr() != over.Local || end.Remote.Addr() != over.Remote {
+		if end, err = a.tunnelEnd(id, end.Kind, over.Local, end.PrivateKey); err != nil {
+			return err
+		}
+		end.PeerKey = d.Tunnel.PeerKey
+	}
+	link, _, err := a.link(d.Peer)
+	if err != nil {
+		return err
+	}
+	var there Prepared
+	if err := link.Call(ctx, http.MethodPost, "/v1/detours/"+id+"/over", LeadOver{end.Local, over.Remote}, &there); err != nil {
+		return err
+	}
+	if there.Tunnel.Addr() != over.Remote || there.Tunnel.Port() == 0 {
+		return notBelieved("lead detour %s over %s: the other end is at %s", id, over.Name, there.Tunnel)
+	}
+	end.Remote = there.Tunnel
+	a.making.Lock()
+	defer a.making.Unlock()
+	if !a.has(d) {
+		return nil
+	}
+	if err := a.innerFree(end); err != nil {
+		return err
+	}
+	return a.placeEnd(ctx, d, end)
+}
+
+// placeEnd has d's tunnel stand with that end, and what is led into it; a.making is held. The end is written down before: a tunnel that
+// stands elsewhere is put there by whoever asks again.
+func (a *Agent) placeEnd(ctx context.Context, d detour.Detour, end tunnel.Config) error {
+	from := d.Tunnel
+	err := a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
+		if now, ok := all[d.ID]; ok {
+			now.Tunnel = end
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if t, err := tunnel.Attach(ctx, end.Dir, end.Name); err == nil && t.Local == end.Local && t.Remote == end.Remote {
+		return nil
+	}
+	if err := a.dropTunnel(ctx, end.Name); err != nil {
+		return err
+	}
+	if d.Tunnel = end; !a.has(d) {
+		return nil
+	}
+	a.log.Warn("a tunnel is led over another pair of uplinks, as it did not answer", "id", d.ID, "guest", d.Guest, "to", d.Peer,
+		"from", fmt.Sprintf("%s-%s", from.Local, from.Remote), "over", fmt.Sprintf("%s-%s", end.Local, end.Remote))
+	return a.raise(ctx, d, func(*detour.Detour) {})
+}
+
+// peerLeadOver has this end of a leased tunnel go on by the pair of uplinks that its guest's host asks for. Asked twice, it is done once.
+func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
+	var ask LeadOver
+	if err := peer.Decode(r, &ask); err != nil {
+		return nil, err
+	}
+	id, caller := r.PathValue("id"), peer.Caller(r)
+	a.making.Lock()
+	defer a.making.Unlock()
+	d, ok := a.detours.Get(id)
+	switch {
+	case !ok:
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("lead detour %.100q over another pair of uplinks: there is none", id)}
+	case caller != d.Peer:
+		return nil, notBelieved("lead detour %s over another pair of uplinks: it is with %s, not %s", id, d.Peer, caller)
+	case !a.mayBeLed(d):
+		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("lead detour %s over another pair of uplinks: its migration is under way, or its tunnel is none of WireGuard", id)}
+	}
+	if err := a.uplinkOf(caller, ask.Tunnel.Addr(), "lead detour "+id+" over another pair of uplinks"); err != nil {
+		return nil, err
+	}
+	n, _ := a.config.Find(caller)
+	pair := func(p peer.Path) bool { return p.Local == ask.TunnelTo && p.Remote == ask.Tunnel.Addr() }
+	if !slices.ContainsFunc(a.config.GuestPaths(n), pair) || ask.Tunnel.Port() == 0 {
+		return nil, notBelieved("lead detour %s over another pair of uplinks: %s to %s is none that carries guests", id, ask.TunnelTo, ask.Tunnel)
+	}
+	ctx, cancel := limits.Repoint.On(context.WithoutCancel(r.Context())) // half of it is worse than none
+	defer cancel()
+	end := d.Tunnel
+	if end.Local.Addr() != ask.TunnelTo || end.Remote != ask.Tunnel {
+		var err error
+		if end, err = a.answeringEnd(id, end.Kind, ask.TunnelTo, ask.Tunnel, end.PrivateKey, nil); err != nil {
+			return nil, err
+		}
+		end.PeerKey = d.Tunnel.PeerKey
+	}
+	return Prepared{Tunnel: end.Local}, limits.Says(ctx, a.placeEnd(ctx, d, end))
+}
