@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,17 +49,27 @@ func unfitTunnel(plan migration.Plan, local netip.Addr, path, mtu int, used bool
 	return fmt.Sprintf("full packets of %d bytes need %d in one piece, and the path carries %d; use wireguard, which is carried in fragments", mtu, need, path)
 }
 
-// tunnelEnds are where this host's end of a tunnel to another may be, the preferred one first, each with the port
-// at which it answers probes as a tunnel would be answered.
-func (a *Agent) tunnelEnds(other string) []netip.AddrPort {
-	n, _ := a.config.Find(other)
-	var out []netip.AddrPort
+// tunnelEnds are where this host's end of the tunnel of a guest that comes may be, the preferred one first, each with the port
+// at which it answers probes as a tunnel would be answered: where this host has a tunnel of the plan's kind, by has over IPv6 or IPv4. The
+// error says why it has none anywhere.
+func (a *Agent) tunnelEnds(plan migration.Plan, has func(plan migration.Plan, over6 bool) error) (out []netip.AddrPort, err error) {
+	n, _ := a.config.Find(plan.From)
+	tried := map[bool]error{}
 	for _, p := range a.config.GuestPaths(n) {
-		if end := netip.AddrPortFrom(p.Local, a.probes.LikeTunnels(p.Local)); !slices.Contains(out, end) {
+		over6, end := p.Local.Is6(), netip.AddrPortFrom(p.Local, a.probes.LikeTunnels(p.Local))
+		lacks, known := tried[over6]
+		if !known {
+			lacks = has(plan, over6)
+			tried[over6] = lacks
+		}
+		if err = cmp.Or(err, lacks); lacks == nil && !slices.Contains(out, end) {
 			out = append(out, end)
 		}
 	}
-	return out
+	if len(out) > 0 {
+		err = nil
+	}
+	return out, err
 }
 
 // guestEnd is at which of its uplinks this host has its end of a tunnel to n: at the one that is asked for, where
@@ -99,11 +110,4 @@ func (a *Agent) hasTunnel(plan migration.Plan, over6 bool) error {
 		return fmt.Errorf("try tunnel %s on host %s: %w", plan.Tunnel, a.config.Host, err)
 	}
 	return nil
-}
-
-// tunnelOver6 says whether a tunnel to another host goes over IPv6, where its preferred path is taken.
-func (a *Agent) tunnelOver6(other string) bool {
-	n, _ := a.config.Find(other)
-	paths := a.config.GuestPaths(n)
-	return len(paths) > 0 && paths[0].Local.Is6()
 }

@@ -61,9 +61,13 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err := errors.Join(offer.Sample.Check(), a.capable(r.Context(), offer)); err != nil {
 		return nil, err
 	}
+	ends, err := a.tunnelEnds(offer.Plan, a.hasTunnel)
+	if err != nil {
+		return nil, err
+	}
 	has := a.beginHas(r.Context(), offer)
 	buffers := peer.KernelBuffers()
-	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: a.tunnelEnds(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true}
+	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: ends, Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true}
 	if len(answer.Ends) > 0 {
 		answer.Probe = answer.Ends[0].Port()
 	}
@@ -133,9 +137,6 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	}
 	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts), free: -1, mtu: a.config.Network.MTU} // room is looked at last
 	if err := here.lacks(offer); err != nil {
-		return err
-	}
-	if err := a.hasTunnel(offer.Plan, a.tunnelOver6(offer.Plan.From)); err != nil {
 		return err
 	}
 	if err := netstate.Barred(a.config.Network.Bridge); err != nil {

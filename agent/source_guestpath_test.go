@@ -154,15 +154,16 @@ func TestChooseGuestPath(t *testing.T) {
 		rome.config.Uplinks = twoUplinks(cmp.Or(c.there, there1), there2)
 		rome.config.Peers = []config.Neighbour{{Host: "paris", Uplinks: a.config.Uplinks}}
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Tunnel: "auto"}
-		accepted := Acceptance{Token: r.Token(), Ends: rome.tunnelEnds("paris")}
-		if len(accepted.Ends) != 2 {
-			t.Fatalf("ends %v", accepted.Ends)
+		ends, err := rome.tunnelEnds(plan, rome.hasTunnel)
+		if len(ends) != 2 || err != nil {
+			t.Fatalf("ends %v, %v", ends, err)
 		}
+		accepted := Acceptance{Token: r.Token(), Ends: ends}
 		if c.older {
 			accepted.Ends, accepted.Probe = nil, accepted.Ends[0].Port()
 		}
 		m := &outgoing{a: a, plan: plan, work: &sourceWork{accepted: accepted}, rec: record.New("paris", plan, time.Now())}
-		err := m.chooseGuestPath(t.Context(), a.config.GuestPaths(config.Neighbour{Uplinks: rome.config.Uplinks}))
+		err = m.chooseGuestPath(t.Context(), a.config.GuestPaths(config.Neighbour{Uplinks: rome.config.Uplinks}))
 		refused(t, c.name, err, migration.CodePath, c.words...)
 		if err != nil {
 			continue
