@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"godwit/netstate/conntrack"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 )
@@ -74,14 +73,8 @@ func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: s.Local, Remote: s.Remote, State: s.State.String(), Fallback: s.Fallback})
 		}
 	}
-	forwarded, err := conntrack.Translated()
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range forwarded {
-		if slices.Contains(addrs, c.Local.Addr()) {
-			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: c.Local, Remote: c.Remote, State: c.State, Outward: c.Outward})
-		}
+	for _, c := range forwarded(addrs) {
+		all = append(all, guest.Connection{Kind: guest.KindTCP, Local: c.Local, Remote: c.Remote, State: c.State, Outward: c.Outward})
 	}
 	udp, err := mptcp.ConnectedUDP()
 	if err != nil && !errors.Is(err, mptcp.ErrUnsupported) {

@@ -42,18 +42,12 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 		users.TCP++
 		users.Sockets = list(users.Sockets, s.Local, s.Remote, s.State.String())
 	}
-	forwarded, err := conntrack.Translated()
-	if err != nil {
-		return users, err
-	}
-	for _, c := range forwarded {
-		if slices.Contains(addrs, c.Local.Addr()) {
-			users.TCP++
-			if c.Outward {
-				users.Outward++
-			}
-			users.Sockets = list(users.Sockets, c.Local, c.Remote, c.State)
+	for _, c := range forwarded(addrs) {
+		users.TCP++
+		if c.Outward {
+			users.Outward++
 		}
+		users.Sockets = list(users.Sockets, c.Local, c.Remote, c.State)
 	}
 	udp, err := mptcp.ConnectedUDP()
 	if err != nil && !errors.Is(err, mptcp.ErrUnsupported) {
@@ -66,6 +60,16 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 		}
 	}
 	return users, nil
+}
+
+// forwarded are the connections that the guest forwards in the name of addrs. A kernel that does not tell them, such as without its
+// module for that, keeps nobody from knowing the others.
+func forwarded(addrs []netip.Addr) []conntrack.Connection {
+	all, err := conntrack.Translated()
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(all, func(c conntrack.Connection) bool { return !slices.Contains(addrs, c.Local.Addr()) })
 }
 
 // finishing says that nobody would miss the socket: it has no owner and has sent

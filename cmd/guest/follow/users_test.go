@@ -4,7 +4,14 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os/exec"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/internal/need"
+	"godwit/netstate/conntrack"
 )
 
 // TestUsersOfOneServer: a plain connection counts, also where another of ours to the same
@@ -23,4 +30,38 @@ func TestUsersOfOneServer(t *testing.T) {
 	if err != nil || users.MPTCP != 1 || users.TCP != 1 {
 		t.Errorf("%+v, %v: want one of each", users, err)
 	}
+}
+
+// TestSilentTracking: where the kernel does not tell what it forwards, such as without its module, the guest's own sockets are known all the same.
+func TestSilentTracking(t *testing.T) {
+	need.Program(t, "nft")
+	setUp(t)
+	const tracks = "add table ip tracks; add chain ip tracks in { type filter hook input priority 0; }; add rule ip tracks in ct state established"
+	if out, err := exec.Command("nft", tracks).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("nft", "delete table ip tracks").Run() })
+	connect(t, false)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // it ends with this function, and with it that it may not ask
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		if err := unix.Capset(&header, &make([]unix.CapUserData, 2)[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := conntrack.Translated(); err == nil {
+			t.Error("the kernel tells all the same")
+		}
+		users, err := Users([]netip.Addr{client})
+		if err != nil || users.MPTCP+users.TCP != 1 {
+			t.Errorf("%+v, %v: want one", users, err)
+		}
+		list, err := new(Lists).Connections([]netip.Addr{client}, 0, 0)
+		if err != nil || len(list.List) != 1 {
+			t.Errorf("%+v, %v: want one", list, err)
+		}
+	}()
+	<-done
 }
