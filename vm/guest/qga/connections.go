@@ -12,7 +12,7 @@ import (
 // connection it names the first of its subflows there; one that fell back counts as TCP,
 // and that it did is not known.
 func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (guest.Connections, error) {
-	table, err := c.sockets(ctx)
+	table, err := c.sockets(ctx, addrs...)
 	if err != nil {
 		return guest.Connections{}, err
 	}

@@ -15,8 +15,7 @@ import (
 
 // socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or
 // "-": of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE);
-// and those of TCP that the guest forwards for containers, by the address that others speak to, as
-// package conntrack tells them; then, after a line "udp", the connected ones of UDP.
+// then, after a line "udp", the connected ones of UDP.
 // An ss that is missing, or does not know these options, is an error, and no empty list.
 const socketScript = `set -e
 all=$(ss -HOntai)
@@ -24,15 +23,28 @@ connected=$(ss -HOnua state established)
 printf '%s\n' "$all" | awk 'NF && $1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"
 for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^rtt:/) r = $i }
 print $1, $4, $5, t, r }'
-if [ -r /proc/net/nf_conntrack ]; then awk '
+echo udp
+printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
+
+// forwardedScript lists in the same way, after a line "tcp", the connections of TCP that the guest forwards for containers in the name of
+// addrs, as package conntrack tells them. A kernel that does not tell them keeps nobody from knowing the others. It takes its time where
+// there are tens of thousands: only who wants them asks.
+func forwardedScript(addrs []netip.Addr) string {
+	var own strings.Builder
+	for _, addr := range addrs {
+		own.WriteString(` own["` + addr.WithZone("").StringExpanded() + `"];`)
+	}
+	return `
+[ -r /proc/net/nf_conntrack ] || exit 0
+echo tcp
+awk 'BEGIN {` + own.String() + ` }
 $3 == "tcp" && $6 ~ /^(SYN_RECV|ESTABLISHED|FIN_WAIT|CLOSE_WAIT)$/ {
 n = 0; for (i = 7; i <= NF; i++) if ($i ~ /^(src|dst|sport|dport)=/) e[n++] = substr($i, index($i, "=") + 1)
 if (n != 8) next
 s = $6; sub(/^ESTABLISHED$/, "ESTAB", s); sub(/^FIN_WAIT$/, "FIN-WAIT-1", s); sub(/_/, "-", s)
-if (e[1] != e[4]) print s, "[" e[1] "]:" e[3], "[" e[0] "]:" e[2], "-", "-"
-else if (e[0] != e[5]) print s, "[" e[5] "]:" e[7], "[" e[4] "]:" e[6], "outward", "-" }' /proc/net/nf_conntrack; fi
-echo udp
-printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
+if (e[1] != e[4]) { if (e[1] in own) print s, "[" e[1] "]:" e[3], "[" e[0] "]:" e[2], "-", "-" }
+else if (e[0] != e[5] && e[5] in own) print s, "[" e[5] "]:" e[7], "[" e[4] "]:" e[6], "outward", "-" }' /proc/net/nf_conntrack || :`
+}
 
 // socket is one of TCP or UDP.
 type socket struct {
@@ -46,8 +58,13 @@ type socket struct {
 // sockets are those of a guest at one time.
 type sockets struct{ tcp, udp []socket }
 
-func (c *Client) sockets(ctx context.Context) (sockets, error) {
-	out, err := c.do(ctx, "list sockets", socketScript)
+// sockets lists them, and what the guest forwards in the name of addrs.
+func (c *Client) sockets(ctx context.Context, addrs ...netip.Addr) (sockets, error) {
+	script := socketScript
+	if len(addrs) > 0 {
+		script += forwardedScript(addrs)
+	}
+	out, err := c.do(ctx, "list sockets", script)
 	if err != nil {
 		return sockets{}, err
 	}
@@ -57,7 +74,11 @@ func (c *Client) sockets(ctx context.Context) (sockets, error) {
 func parseSockets(out string) (table sockets, err error) {
 	into := &table.tcp
 	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
-		if line == "udp" {
+		switch line {
+		case "tcp":
+			into = &table.tcp
+			continue
+		case "udp":
 			into = &table.udp
 			continue
 		}
@@ -265,7 +286,7 @@ const socketsListed = 100
 // Users says who needs the addresses. Datagrams of nobody's connected socket are not
 // counted.
 func (c *Client) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, error) {
-	table, err := c.sockets(ctx)
+	table, err := c.sockets(ctx, addrs...)
 	if err != nil {
 		return guest.Users{}, err
 	}
