@@ -22,7 +22,7 @@ type Connection struct {
 	Local  netip.AddrPort // an address of this machine, in whose name the other end is spoken to
 	Remote netip.AddrPort
 	State  string // established, close-wait, …
-	// Outward: a machine behind this one asked for it, and speaks in this one's name. Where that is by masquerading, the kernel
+	// Outward: this machine speaks in its own name for another, which asked for it. Where that is by masquerading, the kernel
 	// forgets the connection when its packets leave by another device (nf_nat_masquerade_inet_register_notifiers, nf_nat_oif_changed).
 	Outward bool
 }
@@ -47,6 +47,7 @@ const (
 const (
 	sourceTranslated      = 1 << 4
 	destinationTranslated = 1 << 5
+	offloaded             = 1 << 14 // an nftables flow table passes its packets on; its state is not told until it ends
 )
 
 // states are those of TCP (linux/netfilter/nf_conntrack_tcp.h) in which data may still come. What has
@@ -84,9 +85,8 @@ func Translated() ([]Connection, error) {
 			if err != nil {
 				return nil, err
 			}
-			if c, ok := e.seen(); ok && e.status&(destinationTranslated|sourceTranslated) != 0 &&
-				e.status&destinationTranslated == status&destinationTranslated {
-				all = append(all, c)
+			if e.status&(destinationTranslated|sourceTranslated) != 0 && e.status&destinationTranslated == status&destinationTranslated {
+				all = append(all, e.seen()...)
 			}
 		}
 	}

@@ -25,20 +25,24 @@ type tuple struct {
 	from, to netip.AddrPort
 }
 
-// seen is the connection as machines beyond see it; not ok: nobody misses it, or its socket is this machine's own.
-// Where the destination was translated, others asked for it, else somebody behind this machine did.
-func (e entry) seen() (c Connection, ok bool) {
+// seen is the connection as machines beyond see it; none where nobody misses it, or its socket is this machine's own.
+// Where the destination was translated, others asked for it; where the source was, somebody behind this machine did, or
+// one beyond whom it passes on to another, which then sees one of its own.
+func (e entry) seen() (all []Connection) {
 	state, ok := states[e.state]
+	if e.status&offloaded != 0 {
+		state, ok = "established", true
+	}
 	if !ok || e.original.protocol != unix.IPPROTO_TCP {
-		return Connection{}, false
+		return nil
 	}
-	c = Connection{Local: e.reply.to, Remote: e.reply.from, State: state, Outward: true}
-	within := e.original.from.Addr()
-	if e.status&destinationTranslated != 0 {
-		c = Connection{Local: e.original.to, Remote: e.original.from, State: state}
-		within = e.reply.from.Addr()
+	if e.status&destinationTranslated != 0 && e.original.to.Addr() != e.reply.from.Addr() {
+		all = append(all, Connection{Local: e.original.to, Remote: e.original.from, State: state})
 	}
-	return c, within != c.Local.Addr()
+	if e.status&sourceTranslated != 0 && e.original.from.Addr() != e.reply.to.Addr() {
+		all = append(all, Connection{Local: e.reply.to, Remote: e.reply.from, State: state, Outward: true})
+	}
+	return all
 }
 
 // messageHead is the length of struct nfgenmsg.

@@ -38,12 +38,13 @@ func forwardedScript(addrs []netip.Addr) string {
 [ -r /proc/net/nf_conntrack ] || exit 0
 echo tcp
 awk 'BEGIN {` + own.String() + ` }
-$3 == "tcp" && $6 ~ /^(SYN_RECV|ESTABLISHED|FIN_WAIT|CLOSE_WAIT)$/ {
-n = 0; for (i = 7; i <= NF; i++) if ($i ~ /^(src|dst|sport|dport)=/) e[n++] = substr($i, index($i, "=") + 1)
+$3 == "tcp" && ($5 ~ /=/ || $6 ~ /^(SYN_RECV|ESTABLISHED|FIN_WAIT|CLOSE_WAIT)$/) {
+n = 0; for (i = 5; i <= NF; i++) if ($i ~ /^(src|dst|sport|dport)=/) e[n++] = substr($i, index($i, "=") + 1)
 if (n != 8) next
-s = $6; sub(/^ESTABLISHED$/, "ESTAB", s); sub(/^FIN_WAIT$/, "FIN-WAIT-1", s); sub(/_/, "-", s)
-if (e[1] != e[4]) { if (e[1] in own) print s, "[" e[1] "]:" e[3], "[" e[0] "]:" e[2], "-", "-" }
-else if (e[0] != e[5] && e[5] in own) print s, "[" e[5] "]:" e[7], "[" e[4] "]:" e[6], "outward", "-" }' /proc/net/nf_conntrack || :`
+s = $5 ~ /=/ ? "ESTAB" : $6 # a flow table tells no state
+sub(/^ESTABLISHED$/, "ESTAB", s); sub(/^FIN_WAIT$/, "FIN-WAIT-1", s); sub(/_/, "-", s)
+if (e[1] != e[4] && e[1] in own) print s, "[" e[1] "]:" e[3], "[" e[0] "]:" e[2], "-", "-"
+if (e[0] != e[5] && e[5] in own) print s, "[" e[5] "]:" e[7], "[" e[4] "]:" e[6], "outward", "-" }' /proc/net/nf_conntrack || :`
 }
 
 // socket is one of TCP or UDP.
