@@ -96,7 +96,7 @@ func (o Judge) Survive(before, after guest.Connections) *Survival {
 			continue
 		case !ok:
 			one.Fate, one.Why, one.At = migration.EndedItself, "closed by one of its ends during the handover", o.Now
-			if c.Outward {
+			if c.Outward && !o.Keeps {
 				one.Fate, one.Why = migration.Lost, "forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"
 			}
 		default:

@@ -66,6 +66,8 @@ func TestSurvive(t *testing.T) {
 			[]string{"tunnelled: plain TCP cannot change its address"}, [5]int{1, 0, 1, 0, 0}},
 		{"a container's own, which does not", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},
 			[]string{"lost: forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"}, [5]int{1, 0, 0, 0, 1}},
+		{"a container's own, which ended where the address is kept", Judge{Held: o.Held, Keeps: true, Now: now}, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},
+			[]string{"ended: closed by one of its ends during the handover"}, [5]int{1, 0, 0, 1, 0}},
 		{"too many to list", o, before, guest.Connections{Omitted: 1, List: after.List[:1]}, []string{"moved: "}, [5]int{1, 1, 0, 0, 0}},
 	} {
 		s := c.o.Survive(c.before, c.after)
