@@ -7,9 +7,11 @@
 package conntrack
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,12 +37,17 @@ const (
 	attrReply      = 2
 	attrStatus     = 3
 	attrProtocol   = 4
+	attrFilter     = 25
 	attrStatusMask = 26
 
 	attrTupleIP    = 1
-	attrTuplePorts = 2
+	attrTuplePorts = 2 // number, source, destination
+	attrToV4       = 2 // CTA_IP_V4_DST
 	attrStates     = 1 // CTA_PROTOINFO_TCP
 	attrState      = 1 // CTA_PROTOINFO_TCP_STATE
+
+	filterTo       = 1 << 1 // CTA_FILTER_F_CTA_IP_DST (nf_conntrack_netlink.c)
+	filterProtocol = 1 << 3
 )
 
 // Bits of a connection's status (linux/netfilter/nf_conntrack_common.h).
@@ -57,11 +64,11 @@ var states = map[uint8]string{2: "syn-recv", 3: "established", 4: "fin-wait", 5:
 // silence bounds the wait for an answer of the kernel's.
 const silence = 10 * time.Second
 
-// Translated lists the forwarded TCP connections of which this machine's own address is one end, as
+// Translated lists the forwarded TCP connections of which one of addrs, this machine's own, is one end, as
 // others see it, and a machine behind it has the other in truth. Where only the port is another than
 // the one asked for, the socket is this namespace's own, and nothing is listed. A kernel that
 // tracks nothing is asked nothing, and its modules are not loaded.
-func Translated() ([]Connection, error) {
+func Translated(addrs []netip.Addr) ([]Connection, error) {
 	count, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
 	if err != nil || strings.TrimSpace(string(count)) == "0" {
 		return nil, nil //nolint:nilerr // it has no connection tracking
@@ -75,36 +82,77 @@ func Translated() ([]Connection, error) {
 		return nil, err
 	}
 	var all []Connection
-	for _, status := range []uint32{destinationTranslated, sourceTranslated} {
-		answers, err := conn.Execute(request(status))
-		if err != nil {
-			return nil, fmt.Errorf("list tracked connections: %w", err)
-		}
-		for _, answer := range answers {
-			e, err := decode(answer.Data)
+	for _, addr := range addrs {
+		for _, status := range []uint32{destinationTranslated, sourceTranslated} {
+			entries, err := list(conn, addr, status)
 			if err != nil {
 				return nil, err
 			}
-			if e.status&(destinationTranslated|sourceTranslated) != 0 && e.status&destinationTranslated == status&destinationTranslated {
-				all = append(all, e.seen()...)
+			for _, e := range entries {
+				all = append(all, slices.DeleteFunc(e.seen(), func(c Connection) bool {
+					return c.Local.Addr() != addr || c.Outward != (status == sourceTranslated)
+				})...)
 			}
 		}
 	}
 	return all, nil
 }
 
-// request asks for all whose status has that bit. Kernels before 5.17 answer with the others too.
-func request(status uint32) netlink.Message {
+// list is what the kernel has with that status, of addr where others ask for it, and more where the kernel is old.
+func list(conn *netlink.Conn, addr netip.Addr, status uint32) (entries []entry, err error) {
+	answers, err := conn.Execute(request(addr, status))
+	if err != nil {
+		return nil, fmt.Errorf("list tracked connections: %w", err)
+	}
+	for _, answer := range answers {
+		e, err := decode(answer.Data)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// request asks for those of TCP and of the address's family with that status, and of what others ask for by IPv4 for those with addr alone: a
+// machine by which services are spread tracks tens of thousands. An address of IPv6 the kernel takes for any but that, and of replies it
+// looks at what the other tuple's flags say. Kernels before 5.8 choose by family alone, those before 5.17 not by status.
+func request(addr netip.Addr, status uint32) netlink.Message {
+	family, flags := byte(unix.AF_INET6), uint32(filterProtocol)
+	if addr.Is4() {
+		family = unix.AF_INET
+	}
+	if addr.Is4() && status != sourceTranslated {
+		flags |= filterTo
+	}
 	attributes := netlink.NewAttributeEncoder()
 	attributes.ByteOrder = bigEndian
 	attributes.Uint32(attrStatus, status)
 	attributes.Uint32(attrStatusMask, status)
+	attributes.Nested(attrOriginal, func(tuple *netlink.AttributeEncoder) error {
+		if flags&filterTo != 0 {
+			tuple.Nested(attrTupleIP, func(ends *netlink.AttributeEncoder) error {
+				ends.Bytes(attrToV4, addr.AsSlice())
+				return nil
+			})
+		}
+		tuple.Nested(attrTuplePorts, func(protocol *netlink.AttributeEncoder) error {
+			protocol.Uint8(1, unix.IPPROTO_TCP)
+			return nil
+		})
+		return nil
+	})
+	attributes.Nested(attrFilter, func(filter *netlink.AttributeEncoder) error {
+		filter.ByteOrder = binary.NativeEndian
+		filter.Uint32(1, flags) // of the original tuple
+		return nil
+	})
 	body, err := attributes.Encode()
 	if err != nil {
-		panic(err) // two numbers always fit
+		panic(err) // an address always fits
 	}
 	return netlink.Message{
 		Header: netlink.Header{Type: messageGet, Flags: netlink.Request | netlink.Dump},
-		Data:   append([]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}, body...),
+		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, body...),
 	}
 }

@@ -1,12 +1,20 @@
 package conntrack
 
 import (
+	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/need"
 )
+
+func TestMain(m *testing.M) { need.Namespace(m) }
 
 // TestSeen: a connection is what others see of it, which of one that is translated at both ends are two machines.
 func TestSeen(t *testing.T) {
@@ -33,5 +41,70 @@ func TestSeen(t *testing.T) {
 		if got := e.seen(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestOneAddress: the kernel tells of what is asked for at one address of IPv4 alone, however many others it tracks; of IPv6 it tells all of TCP.
+func TestOneAddress(t *testing.T) {
+	need.Root(t)
+	need.Program(t, "ip")
+	need.Program(t, "nft")
+	const script = `ip link set lo up; ip addr replace 10.9.1.1/32 dev lo; ip addr replace 10.9.1.2/32 dev lo; ip addr replace fd00:9::1/128 dev lo nodad; ip addr replace fd00:9::2/128 dev lo nodad
+nft 'table inet tracks { chain in { type filter hook input priority 0; ct state established; }; }'`
+	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("nft", "delete table inet tracks").Run() })
+	listener, err := net.Listen("tcp", ":0") //nolint:noctx // it is there at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	port := uint16(listener.Addr().(*net.TCPAddr).Port)
+	first, second, six := netip.MustParseAddr("10.9.1.1"), netip.MustParseAddr("10.9.1.2"), netip.MustParseAddr("fd00:9::1")
+	begin := func(network string, from, to netip.Addr) {
+		local := net.Addr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)))
+		if network == "udp" {
+			local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		}
+		dialer := net.Dialer{LocalAddr: local, Timeout: 5 * time.Second}
+		c, err := dialer.Dial(network, netip.AddrPortFrom(to, port).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := c.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("tcp", first, second)
+	begin("udp", first, second)
+	begin("tcp", second, first)
+	begin("tcp", second, first)
+	begin("tcp", six, six)
+	begin("tcp", six, netip.MustParseAddr("fd00:9::2"))
+	begin("udp", six, six)
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const confirmed = 1 << 3
+	for addr, want := range map[netip.Addr]int{first: 2, second: 1, six: 2} {
+		all, err := list(conn, addr, confirmed)
+		ours := 0
+		for _, e := range all {
+			if to := e.original.to; to.Addr() != addr && addr.Is4() || e.original.protocol != unix.IPPROTO_TCP {
+				t.Errorf("%v: %+v, too", addr, e)
+			} else if to.Port() == port {
+				ours++
+			}
+		}
+		if err != nil || ours != want {
+			t.Errorf("%v: %d, %v; want %d", addr, ours, err, want)
+		}
+	}
+	if all, err := list(conn, first, sourceTranslated); err != nil || len(all) > 0 {
+		t.Errorf("translated: %+v, %v", all, err)
 	}
 }

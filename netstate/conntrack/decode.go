@@ -113,7 +113,7 @@ func (t *tuple) decode(attributes *netlink.AttributeDecoder) error {
 				}
 				return nil
 			})
-		case attrTuplePorts: // number, source, destination
+		case attrTuplePorts:
 			attributes.Nested(func(protocol *netlink.AttributeDecoder) error {
 				for protocol.Next() {
 					switch protocol.Type() {

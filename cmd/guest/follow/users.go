@@ -65,11 +65,11 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 // forwarded are the connections that the guest forwards in the name of addrs. A kernel that does not tell them, such as without its
 // module for that, keeps nobody from knowing the others.
 func forwarded(addrs []netip.Addr) []conntrack.Connection {
-	all, err := conntrack.Translated()
+	all, err := conntrack.Translated(addrs)
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(all, func(c conntrack.Connection) bool { return !slices.Contains(addrs, c.Local.Addr()) })
+	return all
 }
 
 // finishing says that nobody would miss the socket: it has no owner and has sent

@@ -51,7 +51,7 @@ func TestSilentTracking(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if _, err := conntrack.Translated(); err == nil {
+		if _, err := conntrack.Translated([]netip.Addr{client}); err == nil {
 			t.Error("the kernel tells all the same")
 		}
 		users, err := Users([]netip.Addr{client})
