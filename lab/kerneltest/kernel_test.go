@@ -51,6 +51,11 @@ var suites = []suite{
 		args: []string{"-test.run=TestVLAN|TestEachCure/^-4"},
 		want: []string{"TestVLAN/port_eth0.20", "TestVLAN/bridge_that_filters", "TestEachCure/-4_MAC_redirect_at_home"},
 	},
+	{
+		pkg:     "netstate/conntrack",
+		want:    []string{"TestOneAddress"},
+		modules: []string{"nf_conntrack_netlink"},
+	},
 }
 
 // guestLimit bounds the guest's life, which is 4 minutes of a processor, on a machine that is
