@@ -1,14 +1,20 @@
 package agent
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/outside"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/guest"
 )
 
 // TestSilentGuests: descriptions and moves of guests in which nobody can be asked.
@@ -44,4 +50,24 @@ func TestSilentGuests(t *testing.T) {
 			t.Errorf("with %s: %v", text, err)
 		}
 	}
+}
+
+// TestSilentGuestIsNotAwaited: a copy does not wait for the counter of a guest in which nobody counts.
+func TestSilentGuestIsNotAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &Guest{}
+		g.speakBy(outside.New(outside.Config{}))
+		m := &outgoing{a: &Agent{ctx: t.Context()}, guest: g, work: &sourceWork{}, rec: record.New("paris", migration.Plan{}, time.Now())}
+		begun := time.Now()
+		err := m.followTicks(t.Context())
+		if took := time.Since(begun); took > 0 || !errors.Is(err, guest.ErrUnsupported) {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if m.work.endTicks != nil {
+			m.work.endTicks()
+		}
+		if err := g.channel().Ticks(t.Context(), 0); err != nil {
+			t.Errorf("nobody need count: %v", err)
+		}
+	})
 }

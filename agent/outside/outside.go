@@ -233,8 +233,13 @@ func (o *Channel) DropAddress(ctx context.Context, _ ...netip.Addr) error {
 	return o.SetLink(ctx, o.NICs[spare].MAC, false)
 }
 
-// Ticks are the business of a program in the guest.
-func (o *Channel) Ticks(context.Context, time.Duration) error { return nil }
+// Ticks are the business of a program in the guest: there are none.
+func (o *Channel) Ticks(_ context.Context, every time.Duration) error {
+	if every != 0 {
+		return fmt.Errorf("ticks: %w", guest.ErrUnsupported)
+	}
+	return nil
+}
 
 // Run and Call need one, too.
 func (o *Channel) Run(context.Context, ...string) error { return guest.ErrUnsupported }
