@@ -11,8 +11,9 @@
 // docs/architecture.md has the list, and which effect is in which of them. What needs none
 // of the agent's state is a package below: what people write (config), files that are kept
 // (journal, statefile, visits), the link to other hosts (peer), looks at the paths there (probe),
-// detours (detour), what migrations share (uplinks, priority), what is known of each (record)
-// and of guests (care), what a prediction rests on (sample), what users are told by (hook,
+// ways over them (lanes), disks that take those (disks), guests in which nobody can be asked
+// (outside), detours (detour), what migrations share (uplinks, priority), what is known of each
+// (record) and of guests (care), what a prediction rests on (sample), what users are told by (hook,
 // metrics) and may ask (api), how long what may take (limits).
 package agent
 

@@ -104,7 +104,7 @@ func (k *Intake) Seal() {
 }
 
 // Serve serves a lane of the n-th disk, until it ends. The first one opens the way to the waiting QEMU, or to the file of a
-// read-only disk. On error there is no such disk, and the lane is to be refused.
+// read-only disk. On error it is to be refused, and told why: there is no such disk, or the migration's key is none.
 func (k *Intake) Serve(lane net.Conn, n int) error {
 	way, err := k.of(n)
 	if err != nil {
