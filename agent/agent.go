@@ -14,7 +14,7 @@
 // ways over them (lanes), disks that take those (disks), guests in which nobody can be asked
 // (outside), detours (detour), what migrations share (uplinks, priority), what is known of each
 // (record) and of guests (care), what a prediction rests on (sample), what users are told by (hook,
-// metrics) and may ask (api), how long what may take (limits).
+// metrics) and may ask (api), how long what may take (limits), what a lab has it look at (compare).
 package agent
 
 import (

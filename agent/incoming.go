@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/compare"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
@@ -46,11 +47,11 @@ type incoming struct {
 
 	readyAt time.Time // release and bytes were here, and that was written down
 
-	starving  atomic.Bool // its QEMU answers nobody yet, as it waits for a page: see resumeStarving
-	dir       string      // the guest's, also while its QEMU does not answer
-	refilling sync.Mutex  // lanes are replaced by one at a time
-	stalls    stallCount  // under the mutex of rec
-	late      latePages   // pages that followed the guest, which a lab compares
+	starving  atomic.Bool  // its QEMU answers nobody yet, as it waits for a page: see resumeStarving
+	dir       string       // the guest's, also while its QEMU does not answer
+	refilling sync.Mutex   // lanes are replaced by one at a time
+	stalls    stallCount   // under the mutex of rec
+	late      compare.Late // pages that followed the guest, which a lab compares
 }
 
 // destinationJournal is the state that survives the agent.

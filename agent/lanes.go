@@ -246,7 +246,7 @@ func (m *incoming) awaitLanes() error {
 	if err != nil {
 		return err
 	}
-	c := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.hears(),
+	c := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.Hears(),
 		Most: mostStream(m.work.preparation.Facts.Memory), Beside: m.a.besideFrom(m.plan.From)}
 	if mayHandEarly(m.plan) {
 		dir := m.work.guest.Held.Dir

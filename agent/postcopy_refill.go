@@ -98,7 +98,7 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 		m.notePostCopy()
 	}
 	lanes, err := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{
-		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true, Late: m.late.hears(),
+		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true, Late: m.late.Hears(),
 		Most: mostStream(m.work.preparation.Facts.Memory),
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/compare"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -189,7 +190,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	}
 	m.rec.Took("drain tap", begun)
 	m.guest.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
-	memory, err := memoryOf(ctx, m.guest.Machine)
+	memory, err := compare.MemoryOf(ctx, m.guest.Machine)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/compare"
 	"godwit/agent/record"
 	"godwit/lab/scenario"
 	"godwit/migration"
@@ -17,7 +17,7 @@ import (
 )
 
 // CompareVariable is the environment variable that has a lab check each migration: the
-// agents compare the paused guest's memory at both hosts page by page (agent.MemoryVariable),
+// agents compare the paused guest's memory at both hosts page by page (compare.Variable),
 // and after it the guest checks what its workloads wrote. That takes 0.2 s to 1 s of
 // downtime more, so it is for tests. Empty is no.
 const CompareVariable = "GODWIT_COMPARE"
@@ -31,7 +31,7 @@ func (w *world) compares() ([]string, error) {
 		return nil, nil
 	}
 	w.comparing = true
-	return []string{agent.MemoryVariable + "=" + w.memoryDir()}, os.MkdirAll(w.memoryDir(), 0o700)
+	return []string{compare.Variable + "=" + w.memoryDir()}, os.MkdirAll(w.memoryDir(), 0o700)
 }
 
 // compared says what is wrong with what the agents found at a migration; nil if nothing
@@ -48,7 +48,7 @@ func (w *world) compared(rep *record.Report) error {
 			continue
 		}
 		found++
-		var c agent.Compared
+		var c compare.Found
 		if err := errors.Join(err, json.Unmarshal(data, &c)); err != nil {
 			errs = append(errs, err)
 		} else if problem := c.Problem(); problem != "" {
