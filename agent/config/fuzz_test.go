@@ -67,7 +67,11 @@ var ugly = []struct{ text, want string }{
 	{"peers: &p [*p]\n", "F:1:11: "},
 	{"&a {host: *a}\n", "F:1:4: "},
 	{"a: &a [*a, *a]\nb: &b [*a, *a]\nc: [*b, *b]\n", ": unknown field"},
-	{strings.Repeat("[", 100), "F:1:"},
+	{strings.Repeat("[", 100), "F:1:33: nested too deeply; allowed: at most 32 levels"},
+	{strings.Repeat("- ", 100) + "x\n", "F:1:65: nested too deeply"},
+	{strings.Repeat("host: paris-1\n", 5000), "F:4097:1: too many keys in one map; allowed: at most 4096"},
+	{"peers:\n" + strings.Repeat("-\n", 5000), "F:4098:1: too many entries without a value"},
+	{strings.Repeat("#", 1<<20+1), "F:1:1: the file is too long; allowed: at most 1048576 bytes"},
 }
 
 // TestUglyFiles: what is said of a file that nobody means is fit to be shown, and its place is.

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -20,10 +19,8 @@ import (
 	"godwit/internal/oneline"
 	"godwit/internal/textfile"
 	"godwit/internal/units"
+	"godwit/internal/yamltext"
 )
-
-// maxYAML bounds a configuration or description file, bytes.
-const maxYAML = 1 << 20
 
 // quantity is how the value of a key may be written beside a plain number.
 type quantity struct {
@@ -45,16 +42,13 @@ func readYAML(path string, value any, quantities map[string]quantity) (root ast.
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxYAML+1))
+	data, err := io.ReadAll(io.LimitReader(f, yamltext.MaxFile+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxYAML {
-		return nil, fmt.Errorf("%s:1:1: file of more than %d bytes", path, maxYAML)
-	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors begin a file with it
-	if line, column, bad := strange(data); bad {
-		return nil, fmt.Errorf("%s:%d:%d: not text in UTF-8", path, line, column)
+	if f, ok := yamltext.Check(data); !ok {
+		return nil, fmt.Errorf("%s:%d:%d: %s; allowed: %s", path, f.Line, f.Col, f.What, f.Allowed)
 	}
 	defer func() { // the parser is other people's
 		if recover() != nil {
@@ -95,18 +89,6 @@ func readYAML(path string, value any, quantities map[string]quantity) (root ast.
 		err = &misplaced{q.token, q.inWords(root)}
 	}
 	return root, atPlace(path, err)
-}
-
-// strange is the place of the first byte that is no UTF-8: the parser takes another letter in its place, such as in a path.
-func strange(data []byte) (line, column int, bad bool) {
-	for text := range bytes.Lines(data) {
-		line++
-		if !utf8.Valid(text) {
-			valid, _, _ := strings.Cut(strings.ToValidUTF8(string(text), "\xff"), "\xff")
-			return line, 1 + utf8.RuneCountInString(valid), true
-		}
-	}
-	return 0, 0, false
 }
 
 // quoted looks for the word that an error quotes.

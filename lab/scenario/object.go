@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"godwit/internal/units"
+	"godwit/internal/yamltext"
 )
 
 // object is one map of the file, whose keys have been checked.
@@ -307,8 +308,8 @@ func (o *object) list(key string) []ast.Node {
 	if !isSeq {
 		return nil
 	}
-	if len(seq.Values) > maxList {
-		o.wrong(key, fmt.Sprintf("%s of %s has %d entries", key, o.what, len(seq.Values)), fmt.Sprintf("at most %d", maxList))
+	if len(seq.Values) > yamltext.MaxList {
+		o.wrong(key, fmt.Sprintf("%s of %s has %d entries", key, o.what, len(seq.Values)), fmt.Sprintf("at most %d", yamltext.MaxList))
 		return nil
 	}
 	return seq.Values

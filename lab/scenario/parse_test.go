@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rogpeppe/go-internal/txtar"
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/yamltext"
 )
 
 var update = flag.Bool("update", false, "write what is seen into testdata")
@@ -222,9 +224,9 @@ func TestUnreasonableFiles(t *testing.T) {
 // unknownNames is a file with as many flows as a list has, and as many expectations of others, whose names are nearly theirs.
 func unknownNames() string {
 	var flows, expects strings.Builder
-	for i := range maxList {
+	for i := range yamltext.MaxList {
 		fmt.Fprintf(&flows, "- {name: traffic-with-a-longer-name-%d}\n", i)
-		fmt.Fprintf(&expects, "- {service_gap: {traffic: traffix-with-a-longer-nome-%d, below: 1s}}\n", i+maxList)
+		fmt.Fprintf(&expects, "- {service_gap: {traffic: traffix-with-a-longer-nome-%d, below: 1s}}\n", i+yamltext.MaxList)
 	}
 	return "name: x\ntraffic:\n" + flows.String() + "expect:\n" + expects.String()
 }
@@ -236,7 +238,7 @@ func manyPlaces() string {
 		fmt.Fprintf(&sites, "- {name: a-site-with-a-name-%d, hosts: %d, guest_net: {v4: 10.%d.0.0/24}, uplinks: [{name: p}]}\n", i, maxHosts, i)
 	}
 	last := fmt.Sprintf("a-site-with-a-name-%d-%d", maxSites-1, maxHosts)
-	for i := range maxList - 1 {
+	for i := range yamltext.MaxList - 1 {
 		fmt.Fprintf(&guests, "- {name: g%d, site: %s}\n", i, last)
 		fmt.Fprintf(&steps, "- {at: 1s, migrate: {guest: g%d, to: %s}}\n", i, last)
 	}

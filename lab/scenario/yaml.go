@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -15,14 +14,11 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"godwit/internal/oneline"
+	"godwit/internal/yamltext"
 )
 
-// Bounds on a file, so that what is not a scenario is refused before it costs.
-const (
-	MaxFile = 1 << 20 // of a scenario file, bytes: nothing needs more than that to be read
-	maxDeep = 32      // brackets, or dashes in one line, that are open at once
-	maxList = 4096    // entries of any one list, or map
-)
+// MaxFile bounds a scenario file, bytes.
+const MaxFile = yamltext.MaxFile
 
 // reader collects what is wrong while the tree is walked.
 type reader struct {
@@ -71,24 +67,8 @@ func at(n ast.Node) place {
 func (r *reader) tree(data []byte) (root ast.Node) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors begin a file with it
 	data = bytes.TrimRight(data, " \t\r\n")         // the parser takes a last tab for an entry
-	if len(data) > MaxFile {
-		r.wrong(place{1, 1}, "the file is too long", fmt.Sprintf("at most %d bytes", MaxFile))
-		return nil
-	}
-	if p, bad := strange(data); bad {
-		r.wrong(p, "not text in UTF-8", "a file saved as UTF-8")
-		return nil
-	}
-	if p, deep := tooDeep(data); deep {
-		r.wrong(p, "nested too deeply", fmt.Sprintf("at most %d levels", maxDeep))
-		return nil
-	}
-	if p, wide := tooWide(data); wide {
-		r.wrong(p, "too many keys in one map", fmt.Sprintf("at most %d", maxList))
-		return nil
-	}
-	if p, many := tooEmpty(data); many {
-		r.wrong(p, "too many entries without a value", fmt.Sprintf("at most %d", maxList))
+	if f, ok := yamltext.Check(data); !ok {
+		r.wrong(place{f.Line, f.Col}, f.What, f.Allowed)
 		return nil
 	}
 	// The parser is other people's and is known to panic on odd bytes.
@@ -128,25 +108,6 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 	return nil
 }
 
-// strange finds the first byte that is no UTF-8: what is read of such a file would not be what report.json says.
-func strange(data []byte) (at place, bad bool) {
-	if utf8.Valid(data) {
-		return place{}, false
-	}
-	at = place{1, 1}
-	for {
-		c, n := utf8.DecodeRune(data)
-		switch {
-		case c == utf8.RuneError && n <= 1:
-			return at, true
-		case c == '\n':
-			at = place{at.line + 1, 0}
-		}
-		at.col++
-		data = data[n:]
-	}
-}
-
 func (r *reader) syntax(err error) {
 	p := place{1, 1}
 	what, allowed := "not YAML", ""
@@ -161,90 +122,6 @@ func (r *reader) syntax(err error) {
 		what, allowed = "not YAML: a tab where a line is indented", "spaces there"
 	}
 	r.wrong(p, what, allowed)
-}
-
-// tooDeep looks for nesting that no scenario has, before the recursive parser
-// sees it. Brackets in strings count too: no sane command has so many open.
-func tooDeep(data []byte) (place, bool) {
-	open, dashes := 0, 0
-	p := place{1, 0}
-	for i, c := range data {
-		p.col++
-		switch c {
-		case '\n':
-			p = place{p.line + 1, 0}
-			dashes = 0
-		case '[', '{':
-			open++
-		case ']', '}':
-			open = max(0, open-1)
-		case '-', '?', ':':
-			if i+1 < len(data) && data[i+1] > ' ' { // a ruler of dashes, or a word
-				dashes = 0
-				continue
-			}
-			dashes++
-		case ' ', '\t':
-		default:
-			dashes = 0
-		}
-		if open > maxDeep || dashes > maxDeep {
-			return p, true
-		}
-	}
-	return p, false
-}
-
-// tooWide looks for a map in lines that has more keys than any: the parser takes time by their square. Lines of a text with as
-// many colons count, too: no sane command has them.
-func tooWide(data []byte) (place, bool) {
-	type level struct{ col, keys int }
-	var open []level
-	number := 0
-	for line := range bytes.Lines(data) {
-		number++
-		text := bytes.TrimLeft(line, " ")
-		col := len(line) - len(text)
-		if text = bytes.TrimSpace(text); len(text) == 0 || text[0] == '#' {
-			continue
-		}
-		for len(open) > 0 && open[len(open)-1].col > col {
-			open = open[:len(open)-1]
-		}
-		for len(text) > 1 && text[0] == '-' && text[1] == ' ' { // an entry, whose map begins with it
-			rest := bytes.TrimLeft(text[1:], " ")
-			text, col = rest, col+len(text)-len(rest)
-			for len(open) > 0 && open[len(open)-1].col >= col {
-				open = open[:len(open)-1]
-			}
-		}
-		if text[0] != '?' && !bytes.ContainsRune(text, ':') {
-			continue
-		}
-		if len(open) == 0 || open[len(open)-1].col < col {
-			open = append(open, level{col, 0})
-		}
-		top := &open[len(open)-1]
-		if top.keys++; top.keys > maxList {
-			return place{number, col + 1}, true
-		}
-	}
-	return place{}, false
-}
-
-// tooEmpty looks for more entries of lists without a value than any list has: the parser takes time by their square, too.
-func tooEmpty(data []byte) (place, bool) {
-	number, entries := 0, 0
-	for line := range bytes.Lines(data) {
-		number++
-		if string(bytes.TrimSpace(line)) != "-" {
-			continue
-		}
-		if entries++; entries > maxList {
-			return place{number, bytes.IndexByte(line, '-') + 1}, true
-		}
-	}
-	return place{}, false
 }
 
 // kind names a node's type as a person would.
