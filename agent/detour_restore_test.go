@@ -279,6 +279,7 @@ func TestTunnelMadeAnew(t *testing.T) {
 // TestTunnelsForMemoryAreKept as long as their migration is under way.
 func TestTunnelsForMemoryAreKept(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		a.config.Run += "/[run]" // is no pattern
 		a.outgoing = map[string]*outgoing{"m-00000001": {plan: migration.Plan{ID: "m-00000001"}}}
 		for name, kept := range map[string]bool{memoryTunnelName("m-00000001", 0): true, memoryTunnelName("m-00000002", 0): false} {
 			c := aTunnel(t, a, name)

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
+	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -163,8 +164,7 @@ func (a *Agent) dropMemoryTunnels(ctx context.Context, id string) error {
 // extendMemoryTunnels keeps the leases of tunnels for memory ahead, of migrations that are under
 // way: a large guest's copy may take longer than any lease.
 func (a *Agent) extendMemoryTunnels(ctx context.Context) {
-	sockets, _ := filepath.Glob(filepath.Join(a.tunnelDir(), "gwm*.sock")) // the pattern is right
-	for _, socket := range sockets {
+	for _, socket := range statefile.Matching(a.tunnelDir(), "gwm*.sock") {
 		name := strings.TrimSuffix(filepath.Base(socket), ".sock")
 		if _, id, _ := strings.Cut(name, "-"); !a.underWay("m-" + id) {
 			continue

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/agent/statefile"
 )
 
 // A guest writes to its console what it likes, for months, and QEMU to its log what the guest has it say; so does a tunnel that stands for
@@ -23,13 +25,8 @@ const (
 // boundLogs keeps them short, until ctx ends.
 func (a *Agent) boundLogs(ctx context.Context) {
 	for sleep(ctx, logLook) {
-		logs, err := filepath.Glob(filepath.Join(a.config.Run, "guests", "*", "*.log"))
-		tunnels, terr := filepath.Glob(filepath.Join(a.tunnelDir(), "*.log"))
-		if err = errors.Join(err, terr); err != nil {
-			a.log.Error("bound logs", "error", err)
-			return
-		}
-		for _, path := range append(logs, tunnels...) {
+		logs := statefile.Matching(a.config.Run, "guests/*/*.log")
+		for _, path := range append(logs, statefile.Matching(a.tunnelDir(), "*.log")...) {
 			if err := boundLog(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				a.log.Warn("bound log", "file", path, "error", err)
 			}

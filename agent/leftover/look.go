@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/agent/uplinks"
 	"godwit/agent/visits"
 	"godwit/internal/clock"
@@ -321,12 +322,7 @@ func multipath(_ context.Context, c *config.Config, o *owners) ([]Thing, error) 
 func halfWritten(_ context.Context, c *config.Config, _ *owners) ([]Thing, error) {
 	var out []Thing
 	for _, pattern := range []string{".tmp-*", "*/.tmp-*"} {
-		names, err := fs.Glob(os.DirFS(c.State), pattern)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			p := filepath.Join(c.State, name)
+		for _, p := range statefile.Matching(c.State, pattern) {
 			if info, err := os.Stat(p); err != nil || time.Since(info.ModTime()) < time.Minute {
 				continue // being written
 			}

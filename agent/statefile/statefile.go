@@ -92,13 +92,20 @@ const half = ".tmp-"
 func Sweep(dir string) error {
 	var errs []error
 	for _, pattern := range []string{half + "*", filepath.Join("*", half+"*")} {
-		left, err := fs.Glob(os.DirFS(dir), pattern) // dir itself is no pattern
-		errs = append(errs, err)
-		for _, name := range left {
-			errs = append(errs, os.Remove(filepath.Join(dir, name)))
+		for _, path := range Matching(dir, pattern) {
+			errs = append(errs, os.Remove(path))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Matching are the paths of what is in dir by a pattern of fs.Glob, which must be a right one. dir itself is none, whatever it is called.
+func Matching(dir, pattern string) []string {
+	names, _ := fs.Glob(os.DirFS(dir), pattern) // no error but of a wrong pattern
+	for i, name := range names {
+		names[i] = filepath.Join(dir, name)
+	}
+	return names
 }
 
 // Files are the paths of those in dir that end in .json, by name; none where there is no dir. On error which there are is not known.
