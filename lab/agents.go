@@ -248,12 +248,12 @@ func (w *world) keepLogs() {
 	}
 	for name, a := range w.agents {
 		copyFile(filepath.Join(to, "agent-"+name+".log"), a.logPath())
-		guests, err := filepath.Glob(filepath.Join(a.config.State, "logs", "*"))
+		guests, err := os.ReadDir(a.config.StatePath("logs"))
 		if err != nil {
 			continue
 		}
 		for _, g := range guests {
-			copyFile(filepath.Join(to, name+"-"+filepath.Base(g)), g)
+			copyFile(filepath.Join(to, name+"-"+g.Name()), a.config.StatePath("logs", g.Name()))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -122,7 +123,7 @@ func Found() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), "godwit-lab-*"))
+	dirs, err := fs.Glob(os.DirFS(os.TempDir()), "godwit-lab-*") // TMPDIR is no pattern
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func Found() ([]string, error) {
 		}
 	}
 	for _, d := range dirs {
-		if id := filepath.Base(d)[len("godwit-lab-"):]; ValidID(id) {
+		if id := d[len("godwit-lab-"):]; ValidID(id) {
 			add(id)
 		}
 	}

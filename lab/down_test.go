@@ -13,6 +13,7 @@ import (
 
 	"godwit/internal/child"
 	"godwit/internal/need"
+	"godwit/lab/topo"
 )
 
 // What is left over goes; what runs goes only when it is named, or all is meant.
@@ -126,6 +127,30 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		if time.Now().After(until) {
 			t.Fatalf("not in 30 s: %s", what)
 		}
+	}
+}
+
+// TestFoundWhereverTMPDIRIs: what a run that was killed has left is found, also the directory alone that it made first, and whatever the
+// directory around it is called.
+func TestFoundWhereverTMPDIRIs(t *testing.T) {
+	need.Root(t)
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "[tmp]"))
+	if err := os.Mkdir(os.TempDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, dir, err := claim(newID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Found(); err != nil || !slices.Contains(found, id) {
+		t.Fatalf("%v, %v; want %s among them", found, err, id)
+	}
+	if left := topo.Leftovers(id); !slices.Contains(left, "file "+dir) {
+		t.Errorf("left over: %q, want %s among it", left, dir)
+	}
+	down, err := Down(t.Context(), []string{id}, false)
+	if _, still := os.Stat(dir); err != nil || !slices.Equal(down.Removed, []string{id}) || !os.IsNotExist(still) {
+		t.Errorf("%+v, %v; the directory: %v", down, err, still)
 	}
 }
 

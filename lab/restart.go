@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -94,12 +96,12 @@ func (w *world) disksLeft(g scenario.Guest, host string) ([]vm.Disk, error) {
 	var out []vm.Disk
 	for i := range g.Disks {
 		disk := vm.Disk{ID: fmt.Sprintf("disk%d", i), Format: "raw"}
-		files, err := filepath.Glob(filepath.Join(w.disksOf(host), g.Name+"-*-"+disk.ID+".raw"))
-		files = slices.DeleteFunc(files, func(f string) bool { return guestOfDisk(filepath.Base(f)) != g.Name })
+		files, err := fs.Glob(os.DirFS(w.disksOf(host)), g.Name+"-*-"+disk.ID+".raw")
+		files = slices.DeleteFunc(files, func(f string) bool { return guestOfDisk(f) != g.Name })
 		if err != nil || len(files) != 1 {
 			return nil, fmt.Errorf("guest %s: %d files of its disk %s are on %s; it cannot be booted again", g.Name, len(files), disk.ID, host)
 		}
-		disk.Path = files[0]
+		disk.Path = filepath.Join(w.disksOf(host), files[0])
 		out = append(out, disk)
 	}
 	return out, nil

@@ -53,9 +53,10 @@ func Leftovers(id string) []string {
 			}
 		}
 	}
-	files, _ := filepath.Glob(folderPrefix(id) + "*")
+	folder, prefix := filepath.Split(folderPrefix(id))
+	files, _ := fs.Glob(os.DirFS(folder), prefix+"*") // folder is no pattern
 	for _, file := range files {
-		left = append(left, "file "+file)
+		left = append(left, "file "+filepath.Join(folder, file))
 	}
 	sort.Strings(left)
 	return left
