@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"godwit/agent"
@@ -119,6 +120,7 @@ func explain(root *cobra.Command) {
 		c.Short, c.Example = "print the script by which a shell completes godwit's commands", "  source <(godwit completion bash)"
 		for _, shell := range c.Commands() {
 			shell.Short, shell.Example = "print "+shell.Name()+"'s", "  godwit completion "+shell.Name()
+			shell.Args = argsExactly(0, "no arguments")
 		}
 	}
 }
@@ -147,15 +149,17 @@ func strict(c *cobra.Command) {
 	}
 }
 
-// nothingEmpty refuses what a script passes on of a variable that is not set.
-func nothingEmpty(c *cobra.Command, args []string) error {
+// nothingEmpty refuses what a script passes on of a variable that is not set: it would be taken for a flag that was not given.
+func nothingEmpty(c *cobra.Command, args []string) (err error) {
 	if slices.Contains(args, "") {
 		return errors.New("an argument is empty")
 	}
-	if out := c.Flags().Lookup("out"); out != nil && out.Changed && out.Value.String() == "" {
-		return errors.New("--out names no directory")
-	}
-	return nil
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.String() == "" {
+			err = fmt.Errorf("--%s is empty", f.Name)
+		}
+	})
+	return err
 }
 
 // wrongly is an error of who typed c, whose line says godwit once.

@@ -111,6 +111,26 @@ func TestUsedWrongly(t *testing.T) {
 	}
 }
 
+// TestEmptyFlag: what a script passes on of a variable that is not set is refused, and taken neither for "wherever it fits" nor for "no limit".
+func TestEmptyFlag(t *testing.T) {
+	for _, c := range []struct {
+		line []string
+		says string
+	}{
+		{[]string{"evacuate", "paris", "--to", ""}, "godwit: evacuate: --to is empty; see `godwit evacuate --help`\n"},
+		{[]string{"migrate", "web", "sanjose", "--bandwidth="}, "godwit: migrate: --bandwidth is empty; see `godwit migrate --help`\n"},
+		{[]string{"history", "--show", ""}, "godwit: history: --show is empty; see `godwit history --help`\n"},
+		{[]string{"lab", "run", "x.yaml", "--out", ""}, "godwit: lab run: --out is empty; see `godwit lab run --help`\n"},
+		{[]string{"abort", ""}, "godwit: abort: an argument is empty; see `godwit abort --help`\n"},
+		{[]string{"completion", "bash", "x"}, "godwit: completion bash: takes no arguments; see `godwit completion bash --help`\n"},
+	} {
+		var out, errOut bytes.Buffer
+		if status := run(c.line, &out, &errOut); status != exitUsage || errOut.String() != c.says || out.Len() > 0 {
+			t.Errorf("%q: status %d, %q %q, want %q", c.line, status, errOut.String(), out.String(), c.says)
+		}
+	}
+}
+
 // TestHelpBeforeTheCommand: --help is of the command that is named, wherever it stands.
 func TestHelpBeforeTheCommand(t *testing.T) {
 	help := func(line string) string {
