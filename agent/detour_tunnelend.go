@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -73,8 +74,7 @@ func (a *Agent) innerFree(end tunnel.Config) error {
 // endAstray ends the tunnels that no detour has, as an agent was killed before it had written the detour down, or between that
 // it has ended and the tunnel's end. It is for the start: nobody is making any.
 func (a *Agent) endAstray(ctx context.Context) {
-	sockets, _ := filepath.Glob(filepath.Join(a.tunnelDir(), "gwt-*.sock")) // the pattern is right
-	for _, socket := range sockets {
+	for _, socket := range statefile.Matching(a.tunnelDir(), "gwt-*.sock") {
 		name := strings.TrimSuffix(filepath.Base(socket), ".sock")
 		if a.detours.TunnelOf(name, "") != "" {
 			continue
