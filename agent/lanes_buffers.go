@@ -83,8 +83,8 @@ func (m *outgoing) noteBuffers(all []connection) {
 			m.work.window = c.multipathWindow(there)
 		}
 		for _, text := range []string{
-			c.slowed(m.plan.Bandwidth, m.plan.From, "wmem", here.Send*int64(c.flows), here.Larger),
-			c.slowed(m.plan.Bandwidth, m.plan.To, "rmem", there.Receive, there.Larger),
+			c.slowed(m.bandwidth.Bits(), m.plan.From, "wmem", here.Send*int64(c.flows), here.Larger),
+			c.slowed(m.bandwidth.Bits(), m.plan.To, "rmem", there.Receive, there.Larger),
 		} {
 			if text != "" {
 				m.rec.NoteOnce(text)

@@ -45,6 +45,7 @@ type outgoing struct {
 	carry int64 // bit/s that the paths carried when its last try was given up; 0: none was
 
 	bandwidth uplinks.Limit
+	limited   int64  // bit/s, as the journal has it
 	itself    string // the plan's transfer where QEMU sends by itself (direct), else ""; for others to read: the check changes the plan
 
 	told atomic.Pointer[migration.Source] // state, for others to read; see snapshot
@@ -223,9 +224,12 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 // persist writes state; see migration.Source.MustSync for what must be on the disk.
 func (m *outgoing) persist(state migration.Source, sync bool) error {
 	kept := m.figures(state)
+	plan := m.plan
+	plan.Bandwidth = m.bandwidth.Bits() // as it is limited now
 	write := func() error {
+		m.limited = plan.Bandwidth
 		begun, paused := m.rec.Moments()
-		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load(),
+		return m.log.Append(sourceJournal{"source", plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load(),
 			m.work.prepared.Coming, m.work.prepared.Home, m.process, m.nextMode}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {

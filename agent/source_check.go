@@ -264,7 +264,7 @@ func (m *outgoing) carried(n config.Neighbour) int64 {
 	for _, p := range m.paths(n) {
 		rate += p.Rate
 	}
-	for _, most := range []int64{m.plan.Bandwidth, m.carry} {
+	for _, most := range []int64{m.bandwidth.Bits(), m.carry} {
 		if most > 0 && (rate == 0 || most < rate) {
 			rate = most
 		}

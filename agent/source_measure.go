@@ -140,10 +140,10 @@ func (w *wireTold) due(now time.Time) bool {
 	return true
 }
 
-// keepWire writes down from time to time, while a copy goes on, what it has sent. It is called by what
-// is being performed: nobody else writes to the journal meanwhile. Nothing hangs on it.
+// keepWire writes down from time to time, while a copy goes on, what it has sent, and at once that its limit
+// was changed. It is called by what is being performed: nobody else writes to the journal meanwhile. Nothing hangs on it.
 func (m *outgoing) keepWire() {
-	if m.work.wireStart == nil || m.log == nil || !m.work.wireTold.due(time.Now()) || m.log.Reserve(wireRoom) != nil {
+	if m.work.wireStart == nil || m.log == nil || !m.work.wireTold.due(time.Now()) && m.bandwidth.Bits() == m.limited || m.log.Reserve(wireRoom) != nil {
 		return
 	}
 	if m.state.Released() { // the record has the whole report

@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -88,5 +90,34 @@ func TestWireOutlivesTheSource(t *testing.T) {
 		}
 		again.guest = &Guest{Machine: quiet{gone{done: make(chan struct{})}}}
 		again.newEpoch(migration.Source{Course: migration.Forward, Epoch: 3, Tries: 1})
+	}
+}
+
+// TestLimitOutlivesTheSource: a migration that was limited as it copied is so for the agent that is started again after
+// one that was killed in it, also where what was sent is not written down again yet.
+func TestLimitOutlivesTheSource(t *testing.T) {
+	a := startedAgain(t)
+	rememberedGuest(t, a)
+	j := journalled("m-00000001", "berlin", sourceDoing(t, migration.CopyMemory))
+	j.Plan.Bandwidth = 80e6
+	path := journalOf(t, a, j.Plan.ID, j)
+	log, err := journal.Open(filepath.Dir(path), j.Plan.ID, &j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := &outgoing{a: a, plan: j.Plan, state: j.State, log: log, work: &sourceWork{}, rec: record.New("rome", j.Plan, a.clock()), limited: j.Plan.Bandwidth}
+	killed.beginWire()
+	for _, bits := range []int64{8e6, 0, 16e6} {
+		killed.bandwidth.Set(bits)
+		killed.keepWire()
+		if err := journal.Read(filepath.Dir(path), j.Plan.ID, &j); err != nil || j.Plan.Bandwidth != bits {
+			t.Errorf("limited to %d bit/s; the journal has %d: %v", bits, j.Plan.Bandwidth, err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := killed.carried(config.Neighbour{}); got != 16e6 {
+		t.Errorf("its next try is foreseen by %d bit/s", got)
 	}
 }
