@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -189,7 +190,7 @@ func (t *Topo) MoveClient(ctx context.Context, name, at string, gap time.Duratio
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := append(append([]netip.Addr(nil), c.addrs...), c.addrsV6...)
+	old, oldV6 := slices.Clone(c.addrs), slices.Clone(c.addrsV6)
 	if err := t.detach(c); err != nil {
 		return err
 	}
@@ -211,7 +212,7 @@ func (t *Topo) MoveClient(ctx context.Context, name, at string, gap time.Duratio
 	if err := settleAll(ctx, t.nodes[place], near, t.node(c)); err != nil {
 		return fmt.Errorf("move client %s to %s: %w", name, at, err)
 	}
-	return follow(ctx, t.node(c), c, old)
+	return follow(ctx, t.node(c), c, old, oldV6)
 }
 
 // Client returns where a client is now; of one that does not exist, the zero value.

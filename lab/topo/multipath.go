@@ -36,20 +36,17 @@ func setLimits(n *node, c Client) error {
 // addEndpoints tells the client's path manager which addresses it may use besides that
 // of a connection's first subflow: with one uplink none, until it moves, and by a single path none at all.
 func addEndpoints(n *node, c *client) error {
-	if c.spec.Uplinks == 1 || c.spec.MPTCP == "single" {
+	if c.spec.Uplinks == 1 || c.spec.MPTCP == "single" || c.spec.MPTCP == "off" {
 		return nil
 	}
-	return c.endpoints(n)
+	return c.endpoints(n, 0, c.used())
 }
 
-// endpoints adds an endpoint for every present address that c uses. fullmesh, for without it
+// endpoints adds an endpoint for every present address of c's uplinks from one to before another. fullmesh, for without it
 // the kernel aims new subflows at the peer's initial address, which may be dead.
-func (c *client) endpoints(n *node) error {
-	if c.spec.MPTCP == "off" {
-		return nil
-	}
+func (c *client) endpoints(n *node, from, before int) error {
 	err := netns.Do(n.namespace, func() error {
-		for j := range c.used() {
+		for j := from; j < before; j++ {
 			flags := mptcp.FlagSubflow | mptcp.FlagFullmesh
 			if c.spec.MPTCP == "backup" && j > 0 {
 				flags |= mptcp.FlagBackup
@@ -80,17 +77,21 @@ func (c *client) used() int {
 // subflow on a new one yet: a withdrawal travels on a subflow that works.
 const followTime = 2 * time.Second
 
-// follow makes the client's connections use its present addresses and leave the old.
-func follow(ctx context.Context, n *node, c *client, old []netip.Addr) error {
+// follow makes the client's connections use its present addresses and leave the old, of which it had old and oldV6 by its
+// uplinks. Where there is no room for all of them, those of its first uplink stay until then, and new ones wait: fullmesh aims at
+// what has a subflow, and with none left at the peer's initial address alone.
+func follow(ctx context.Context, n *node, c *client, old, oldV6 []netip.Addr) error {
 	if c.spec.MPTCP == "off" {
 		return nil
 	}
-	if len(old)+len(c.addrs)+len(c.addrsV6) > maxEndpoints {
-		if err := withdraw(n, old, false); err != nil {
+	all, first := append(slices.Clone(old), oldV6...), c.used()
+	if len(all)+2*first > maxEndpoints {
+		if err := withdraw(n, append(slices.Clone(old[1:]), oldV6[1:]...), false); err != nil {
 			return err
 		}
+		first = min(first, (maxEndpoints-2)/2)
 	}
-	if err := c.endpoints(n); err != nil {
+	if err := c.endpoints(n, 0, first); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, followTime)
@@ -101,7 +102,7 @@ func follow(ctx context.Context, n *node, c *client, old []netip.Addr) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return withdraw(n, old, true)
+	return errors.Join(withdraw(n, all, true), c.endpoints(n, first, c.used()))
 }
 
 // joined says if every MPTCP connection of the node has a working subflow on one of the

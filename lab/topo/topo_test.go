@@ -292,27 +292,39 @@ func TestConnectionSurvivesClientMove(t *testing.T) {
 }
 
 func survivesMoves(t *testing.T, topo *Topo) {
-	host, phone := topo.Hosts()[0], topo.Client("phone")
+	host := topo.Hosts()[0]
+	conn, peer := connected(t, host.Namespace, topo.Client("phone").Namespace, host.Uplinks[0].V4)
+	talk(t, conn, peer)
+	for _, at := range []string{"paris", Internet, "sanjose"} {
+		if err := topo.MoveClient(t.Context(), "phone", at, ms(100)); err != nil {
+			t.Fatal(err)
+		}
+		talk(t, conn, peer)
+	}
+}
+
+// connected makes an MPTCP connection from a client's namespace to an address in its server's, which listens on all.
+func connected(t *testing.T, server, client string, to netip.Addr) (conn, peer net.Conn) {
+	t.Helper()
 	var listener net.Listener
 	var config net.ListenConfig
 	config.SetMultipathTCP(true)
-	if err := netns.Do(host.Namespace, func() (err error) {
-		listener, err = config.Listen(t.Context(), "tcp", netip.AddrPortFrom(host.Uplinks[0].V4, 0).String())
+	if err := netns.Do(server, func() (err error) {
+		listener, err = config.Listen(t.Context(), "tcp4", ":0")
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	t.Cleanup(func() { listener.Close() }) //nolint:errcheck // the test ends
 	var dialer net.Dialer
 	dialer.SetMultipathTCP(true)
-	var conn net.Conn
-	if err := netns.Do(phone.Namespace, func() (err error) {
-		conn, err = dialer.Dial("tcp", listener.Addr().String())
+	if err := netns.Do(client, func() (err error) {
+		conn, err = dialer.Dial("tcp", netip.AddrPortFrom(to, uint16(listener.Addr().(*net.TCPAddr).Port)).String()) //nolint:gosec // a port
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // as above
 	if multi, err := conn.(*net.TCPConn).MultipathTCP(); err != nil || !multi {
 		t.Fatalf("not an mptcp connection: %v", err)
 	}
@@ -320,25 +332,21 @@ func survivesMoves(t *testing.T, topo *Topo) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer peer.Close()
-	talk := func() {
-		t.Helper()
-		for _, pair := range [][2]net.Conn{{conn, peer}, {peer, conn}} {
-			if _, err := pair[0].Write([]byte("hello")); err != nil {
-				t.Fatal(err)
-			}
-			pair[1].SetReadDeadline(time.Now().Add(8 * time.Second))
-			if _, err := pair[1].Read(make([]byte, 5)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	talk()
-	for _, at := range []string{"paris", Internet, "sanjose"} {
-		if err := topo.MoveClient(t.Context(), "phone", at, ms(100)); err != nil {
+	t.Cleanup(func() { peer.Close() }) //nolint:errcheck // as above
+	return conn, peer
+}
+
+// talk sends a word each way.
+func talk(t *testing.T, conn, peer net.Conn) {
+	t.Helper()
+	for _, pair := range [][2]net.Conn{{conn, peer}, {peer, conn}} {
+		if _, err := pair[0].Write([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}
-		talk()
+		pair[1].SetReadDeadline(time.Now().Add(8 * time.Second))
+		if _, err := pair[1].Read(make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
