@@ -25,7 +25,7 @@ const (
 // boundLogs keeps them short, until ctx ends.
 func (a *Agent) boundLogs(ctx context.Context) {
 	for sleep(ctx, logLook) {
-		logs := statefile.Matching(a.config.Run, "guests/*/*.log")
+		logs := statefile.Matching(filepath.Join(a.config.Run, "guests"), "*/*.log")
 		for _, path := range append(logs, statefile.Matching(a.tunnelDir(), "*.log")...) {
 			if err := boundLog(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				a.log.Warn("bound log", "file", path, "error", err)
