@@ -174,10 +174,13 @@ func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err er
 }
 
 // placeEnd has d's tunnel stand with that end, and what is led into it; a.making is held. The end is written down before: a tunnel that
-// stands elsewhere is put there by whoever asks again.
-func (a *Agent) placeEnd(ctx context.Context, d detour.Detour, end tunnel.Config) error {
+// stands elsewhere is put there by whoever asks again. It goes on when ctx ends: half of it is worse than none.
+func (a *Agent) placeEnd(ctx context.Context, d detour.Detour, end tunnel.Config) (err error) {
+	ctx, cancel := limits.Repoint.On(context.WithoutCancel(ctx))
+	defer cancel()
+	defer func() { err = limits.Says(ctx, err) }()
 	from := d.Tunnel
-	err := a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
+	err = a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		if now, ok := all[d.ID]; ok {
 			now.Tunnel = end
 		}
@@ -225,8 +228,6 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 	if !slices.ContainsFunc(a.config.GuestPaths(n), pair) || ask.Tunnel.Port() == 0 {
 		return nil, notBelieved("lead detour %s over another pair of uplinks: %s to %s is none that carries guests", id, ask.TunnelTo, ask.Tunnel)
 	}
-	ctx, cancel := limits.Repoint.On(context.WithoutCancel(r.Context())) // half of it is worse than none
-	defer cancel()
 	end := d.Tunnel
 	if end.Local.Addr() != ask.TunnelTo || end.Remote != ask.Tunnel {
 		var err error
@@ -235,5 +236,5 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 		}
 		end.PeerKey = d.Tunnel.PeerKey
 	}
-	return Prepared{Tunnel: end.Local}, limits.Says(ctx, a.placeEnd(ctx, d, end))
+	return Prepared{Tunnel: end.Local}, a.placeEnd(r.Context(), d, end)
 }

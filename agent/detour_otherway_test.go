@@ -229,3 +229,27 @@ func TestAsksToLeadOver(t *testing.T) {
 		}
 	}
 }
+
+// TestLeadsOverWholly: a tunnel that is being led over another pair of uplinks stands there also where whoever waited does not any more, as many
+// were led at once, or the agent ends.
+func TestLeadsOverWholly(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		d, _, err := visitsBy(ctx, t, a)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		end := d.Tunnel
+		end.Local, end.Remote = netip.MustParseAddrPort("127.0.0.2:901"), netip.MustParseAddrPort("127.0.1.2:800")
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := a.placeEnd(over, *d, end); err != nil {
+			return err
+		}
+		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		if err != nil || now.Local != end.Local || now.Remote != end.Remote || !tunnel.Exists(d.Tunnel.Name) {
+			return fmt.Errorf("stands %+v: %w", now, err)
+		}
+		return a.detours.Remove(ctx, d.ID)
+	})
+}
