@@ -211,6 +211,9 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 	id, caller := r.PathValue("id"), peer.Caller(r)
 	a.making.Lock()
 	defer a.making.Unlock()
+	if err := r.Context().Err(); err != nil {
+		return nil, err // who gave up while others were led asks anew, with another end
+	}
 	d, ok := a.detours.Get(id)
 	switch {
 	case !ok:

@@ -253,3 +253,25 @@ func TestLeadsOverWholly(t *testing.T) {
 		return a.detours.Remove(ctx, d.ID)
 	})
 }
+
+// TestLeadsOverNobodysAsk: who gave up while others were led asks anew, with another end; a tunnel is not led to the one before.
+func TestLeadsOverNobodysAsk(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		a.config.Uplinks, a.config.Network.MTU = twoUplinks("127.0.0.1", "127.0.0.2"), 1420
+		a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris", Uplinks: twoUplinks("127.0.1.1", "127.0.1.2")}}
+		d, up, err := visitsBy(ctx, t, a)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		ask := LeadOver{netip.MustParseAddrPort("127.0.1.2:800"), netip.MustParseAddr("127.0.0.2")}
+		_, asked := a.peerLeadOver(callFrom(t, "paris", d.ID, ask).WithContext(over))
+		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		if !errors.Is(asked, context.Canceled) || err != nil || now.PID != up.PID || placed(a, d.ID).Tunnel.Local != d.Tunnel.Local {
+			return fmt.Errorf("%w: stands %+v, written down %s: %w", asked, now, placed(a, d.ID).Tunnel.Local, err)
+		}
+		return a.detours.Remove(ctx, d.ID)
+	})
+}
