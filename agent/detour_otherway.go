@@ -35,17 +35,21 @@ type LeadOver struct {
 type tunnelWay struct {
 	pairs   []peer.Path
 	takes   func() (local, remote netip.Addr, kept bool) // the pair that it takes now; kept: it is this host's to lead
-	answers func(context.Context) bool                   // within TryTunnel an echo came through it
+	answers func(context.Context) (echoed, heard bool)   // within TryTunnel an echo came through it; anything did
 	reaches func(context.Context, peer.Path) (time.Duration, error)
 	lead    func(context.Context, peer.Path) error
 }
 
-// keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until it answers or is this host's no more.
+// keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until anything comes through it or it is
+// this host's no more. That which it takes comes first: where both ends are there, nothing is changed by that.
 func (w tunnelWay) keep(ctx context.Context) {
 	silent := map[string]int{} // the pairs that it was led over, without an answer, by when: from 2 on
 	for rest, leads := time.Duration(0), 1; sleep(ctx, rest); {
 		local, remote, kept := w.takes()
-		if !kept || w.answers(ctx) || ctx.Err() != nil {
+		if !kept {
+			return
+		}
+		if echoed, _ := w.answers(ctx); echoed || ctx.Err() != nil {
 			return
 		}
 		rank := func(p peer.Path) int {
@@ -59,12 +63,12 @@ func (w tunnelWay) keep(ctx context.Context) {
 		if k < 0 || w.lead(ctx, pairs[k]) != nil {
 			continue
 		}
-		if w.answers(ctx) {
-			return
+		if echoed, heard := w.answers(ctx); echoed || heard {
+			return // its host answers by that pair, so if anything comes it is echoes alone that do not pass
 		}
 		leads++
 		silent[pairs[k].Name] = leads
-		rest = min(max(2*rest, wayLook), wayRest) // it may be echoes alone that do not pass, and all else is held up by each change
+		rest = min(max(2*rest, wayLook), wayRest) // it may be idle, and echoes alone do not pass: what comes is held up by each change
 	}
 }
 
@@ -97,7 +101,7 @@ func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
 			d, ok := a.detours.Get(id)
 			return d.Tunnel.Local.Addr(), d.Tunnel.Remote.Addr(), ok && a.leadsWay(d)
 		},
-		answers: func(ctx context.Context) bool {
+		answers: func(ctx context.Context) (echoed, heard bool) {
 			d, _ := a.detours.Get(id)
 			return carries(ctx, d.Tunnel)
 		},
@@ -119,19 +123,22 @@ func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
 	}
 }
 
-// carries says whether an echo came through a tunnel. That one has no process is not the way's fault, and restoreTunnel sees to it.
-func carries(ctx context.Context, through tunnel.Config) bool {
-	ctx, cancel := limits.TryTunnel.On(ctx)
+// carries says whether an echo came through a tunnel, and whether anything did. That one has no process is not the way's fault, and restoreTunnel
+// sees to it.
+func carries(ctx context.Context, through tunnel.Config) (echoed, heard bool) {
+	asking, cancel := limits.TryTunnel.On(ctx)
 	defer cancel()
-	t, err := tunnel.Attach(ctx, through.Dir, through.Name)
+	t, err := tunnel.Attach(asking, through.Dir, through.Name)
 	if err != nil {
-		return true
+		return true, true
 	}
-	if err = t.Verify(ctx); err == nil || errors.Is(err, tunnel.ErrOnlySmall) {
-		return true
+	before := t.RxBytes
+	if err = t.Verify(asking); err == nil || errors.Is(err, tunnel.ErrOnlySmall) {
+		return true, true
 	}
-	<-ctx.Done() // the device itself may have refused the echo, at once
-	return false
+	<-asking.Done() // the device itself may have refused the echo, at once
+	err = t.Refresh(context.WithoutCancel(ctx))
+	return false, err == nil && t.RxBytes > before
 }
 
 // leadOver has both ends of a detour's tunnel take a pair of uplinks. On error this end is where it was, or will be where detours.json says.

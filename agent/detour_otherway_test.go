@@ -5,14 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -39,6 +43,7 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		name    string
 		pairs   [3]pair // the tunnel takes the second
 		refuses int     // how often the other end does not go
+		heard   string  // the pairs that all but echoes passes
 		ends    time.Duration
 		led     string
 		within  time.Duration
@@ -51,6 +56,9 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		{name: "no tunnel passes its pair", pairs: [3]pair{{always, always}, {always, never}, {always, always}}, led: "b a", within: 20 * time.Second},
 		{name: "no tunnel passes but the last", pairs: [3]pair{{always, never}, {always, never}, {always, always}}, led: "b a c", within: 45 * time.Second},
 		{name: "echoes do not pass", pairs: [3]pair{{always, never}, {always, never}, {always, never}}, ends: 4 * time.Minute, led: "b a c b a c", within: 5 * time.Minute},
+		{name: "echoes alone do not pass", pairs: [3]pair{{always, never}, {always, never}, {always, never}}, heard: "abc", led: "b", within: 20 * time.Second},
+		{name: "its pair is down, and echoes do not pass the other", pairs: [3]pair{{always, never}, {never, never}, {never, never}}, heard: "a", led: "a", within: 20 * time.Second},
+		{name: "its pair is down one way", pairs: [3]pair{{always, always}, {never, never}, {never, never}}, heard: "b", led: "a", within: 20 * time.Second},
 		{name: "no tunnel passes the other, and its own comes back", pairs: [3]pair{{always, never}, {since(30 * time.Second), since(30 * time.Second)}, {never, never}}, led: "a b", within: time.Minute},
 		{name: "nothing answers for a while", pairs: [3]pair{{since(40 * time.Second), since(40 * time.Second)}, {before(0), before(0)}, {never, never}}, led: "a", within: time.Minute},
 		{name: "the other end does not go at first", pairs: [3]pair{{always, always}, {never, never}, {never, never}}, refuses: 2, led: "a", within: 30 * time.Second},
@@ -63,15 +71,15 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 				takes: func() (netip.Addr, netip.Addr, bool) {
 					return local[at], netip.Addr{}, c.ends == 0 || time.Since(begun) < c.ends
 				},
-				answers: func(ctx context.Context) bool {
+				answers: func(ctx context.Context) (echoed, heard bool) {
 					ctx, cancel := limits.TryTunnel.On(ctx)
 					defer cancel()
 					for ok := true; ok; ok = sleep(ctx, time.Second) {
 						if c.pairs[at[0]-'a'].carries(time.Since(begun)) {
-							return true
+							return true, true
 						}
 					}
-					return false
+					return false, strings.Contains(c.heard, at)
 				},
 				reaches: func(ctx context.Context, p peer.Path) (time.Duration, error) {
 					if c.pairs[p.Name[0]-'a'].up(time.Since(begun)) {
@@ -273,5 +281,54 @@ func TestLeadsOverNobodysAsk(t *testing.T) {
 			return fmt.Errorf("%w: stands %+v, written down %s: %w", asked, now, placed(a, d.ID).Tunnel.Local, err)
 		}
 		return a.detours.Remove(ctx, d.ID)
+	})
+}
+
+// TestCarries: what comes through a tunnel is heard also where no echo does; of one through which nothing comes, neither is said.
+func TestCarries(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		private, public, err := tunnel.NewKey()
+		if err != nil {
+			return err
+		}
+		here, there := aTunnel(t, a, "gwt-00000001"), aTunnel(t, a, "gwt-00000002")
+		there.PrivateKey, there.Local, there.Remote = private, here.Remote, here.Local
+		if here.PeerKey, err = tunnel.ParseKey(public); err != nil {
+			return err
+		}
+		if there.PeerKey, err = tunnel.ParseKey(here.PrivateKey.PublicKey().String()); err != nil {
+			return err
+		}
+		for _, end := range []tunnel.Config{here, there} {
+			if _, err := tunnel.Up(ctx, end); err != nil {
+				return err
+			}
+			defer tunnel.Down(context.Background(), end.Dir, end.Name) //nolint:errcheck // it goes with the namespace
+		}
+		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		if echoed, heard := carries(soon, here); echoed || heard { // an echo's answer takes the host's own way
+			return fmt.Errorf("silent: echoed %v, heard %v", echoed, heard)
+		}
+		into := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+			cerr := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), there.Name) })
+			return errors.Join(cerr, err)
+		}}
+		conn, err := into.DialContext(ctx, "udp4", "192.0.2.9:9")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		sending, end := context.WithCancel(ctx)
+		defer end()
+		a.actors.Go(func() {
+			for sleep(sending, 20*time.Millisecond) {
+				conn.Write([]byte("from a client")) //nolint:errcheck // the next may get there
+			}
+		})
+		if echoed, heard := carries(ctx, here); echoed || !heard {
+			return fmt.Errorf("echoes alone do not pass: echoed %v, heard %v", echoed, heard)
+		}
+		return nil
 	})
 }
