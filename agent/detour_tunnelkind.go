@@ -25,7 +25,7 @@ func (m *outgoing) checkTunnel(local, remote netip.Addr) error {
 	if why := unfitTunnel(m.plan, local, m.work.pathMTU, m.a.config.Network.MTU, used); why != "" {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: tunnel %s to %s: %s", m.plan.Guest, m.plan.Tunnel, m.plan.To, why)}
 	}
-	return m.a.hasTunnel(m.plan, local.Is6())
+	return nil
 }
 
 // unfitTunnel says why the plan's kind of tunnel does not do, "" if it does: path is the
@@ -49,25 +49,37 @@ func unfitTunnel(plan migration.Plan, local netip.Addr, path, mtu int, used bool
 	return fmt.Sprintf("full packets of %d bytes need %d in one piece, and the path carries %d; use wireguard, which is carried in fragments", mtu, need, path)
 }
 
-// tunnelEnds are where this host's end of the tunnel of a guest that comes may be, the preferred one first, each with the port
-// at which it answers probes as a tunnel would be answered: where this host has a tunnel of the plan's kind, by has over IPv6 or IPv4. The
-// error says why it has none anywhere.
-func (a *Agent) tunnelEnds(plan migration.Plan, has func(plan migration.Plan, over6 bool) error) (out []netip.AddrPort, err error) {
-	n, _ := a.config.Find(plan.From)
+// withTunnel are those of pairs of uplinks by which this host has a tunnel of the plan's kind, by has over IPv6 or IPv4. The error says why it has
+// none by any.
+func withTunnel(plan migration.Plan, pairs []peer.Path, has func(plan migration.Plan, over6 bool) error) (out []peer.Path, err error) {
 	tried := map[bool]error{}
-	for _, p := range a.config.GuestPaths(n) {
-		over6, end := p.Local.Is6(), netip.AddrPortFrom(p.Local, a.probes.LikeTunnels(p.Local))
+	for _, p := range pairs {
+		over6 := p.Local.Is6()
 		lacks, known := tried[over6]
 		if !known {
 			lacks = has(plan, over6)
 			tried[over6] = lacks
 		}
-		if err = cmp.Or(err, lacks); lacks == nil && !slices.Contains(out, end) {
-			out = append(out, end)
+		if err = cmp.Or(err, lacks); lacks == nil {
+			out = append(out, p)
 		}
 	}
 	if len(out) > 0 {
 		err = nil
+	}
+	return out, err
+}
+
+// tunnelEnds are where this host's end of the tunnel of a guest that comes may be, the preferred one first, each with the port
+// at which it answers probes as a tunnel would be answered.
+func (a *Agent) tunnelEnds(plan migration.Plan, has func(plan migration.Plan, over6 bool) error) ([]netip.AddrPort, error) {
+	n, _ := a.config.Find(plan.From)
+	pairs, err := withTunnel(plan, a.config.GuestPaths(n), has)
+	var out []netip.AddrPort
+	for _, p := range pairs {
+		if end := netip.AddrPortFrom(p.Local, a.probes.LikeTunnels(p.Local)); !slices.Contains(out, end) {
+			out = append(out, end)
+		}
 	}
 	return out, err
 }

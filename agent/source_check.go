@@ -233,7 +233,7 @@ func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
 	defer end()
 	paths := m.paths(n)
 	trips := m.beginRoundTrips(trying, paths)
-	if err := m.chooseGuestPath(ctx, guests); err != nil {
+	if err := m.chooseGuestPath(ctx, guests, m.a.hasTunnel); err != nil {
 		return err
 	}
 	local, remote := m.work.guestPath.Local, m.work.guestPath.Remote

@@ -45,9 +45,12 @@ func (a Acceptance) mayEnd(pairs []peer.Path) []peer.Path {
 }
 
 // chooseGuestPath settles over which of the pairs of uplinks that carry guests the tunnel is led, and what a round trip takes
-// there. That none answers is a *migration.Problem of code path.
-func (m *outgoing) chooseGuestPath(ctx context.Context, pairs []peer.Path) error {
-	pairs = m.work.accepted.mayEnd(pairs)
+// there: one by which this host has a tunnel of the guest's kind, see withTunnel. That none answers is a *migration.Problem of code path.
+func (m *outgoing) chooseGuestPath(ctx context.Context, pairs []peer.Path, has func(plan migration.Plan, over6 bool) error) error {
+	pairs, err := withTunnel(m.plan, m.work.accepted.mayEnd(pairs), has)
+	if err != nil {
+		return err
+	}
 	chosen, rtt, first := firstThatAnswers(ctx, pairs, m.tryGuestPath)
 	if chosen < 0 && len(pairs) > 1 && ctx.Err() == nil {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(

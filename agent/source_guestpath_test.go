@@ -163,7 +163,7 @@ func TestChooseGuestPath(t *testing.T) {
 			accepted.Ends, accepted.Probe = nil, accepted.Ends[0].Port()
 		}
 		m := &outgoing{a: a, plan: plan, work: &sourceWork{accepted: accepted}, rec: record.New("paris", plan, time.Now())}
-		err = m.chooseGuestPath(t.Context(), a.config.GuestPaths(config.Neighbour{Uplinks: rome.config.Uplinks}))
+		err = m.chooseGuestPath(t.Context(), a.config.GuestPaths(config.Neighbour{Uplinks: rome.config.Uplinks}), a.hasTunnel)
 		refused(t, c.name, err, migration.CodePath, c.words...)
 		if err != nil {
 			continue
@@ -177,6 +177,40 @@ func TestChooseGuestPath(t *testing.T) {
 		}
 		if end, err := m.tunnelConfig(tunnel.Key{}); err != nil || end.Local.Addr() != m.work.guestPath.Local {
 			t.Errorf("%s: %v, %v", c.name, end.Local, err)
+		}
+	}
+}
+
+// TestChoosesWhereItHasATunnel: a source whose kernel has the guest's kind of tunnel over one family alone leads it by that, whichever its first
+// uplink has; where it has none, it says why.
+func TestChoosesWhereItHasATunnel(t *testing.T) {
+	ends := []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.1.1")}
+	port, err := freeUDPPort(ends[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := probe.Reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(ends[0], port), netip.AddrPortFrom(ends[1], port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := []peer.Path{{Name: "v6", Local: ends[0], Remote: ends[0]}, {Name: "v4", Local: netip.MustParseAddr("127.0.0.1"), Remote: ends[1]}}
+	for _, c := range []struct {
+		lacks4, lacks6 bool
+		want           string
+	}{{false, false, "v6"}, {false, true, "v4"}, {true, false, "v6"}, {true, true, ""}} {
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", Tunnel: tunnel.GRE}
+		m := &outgoing{
+			a: bareAgent(t, &config.Config{Port: port, Network: config.Network{MTU: 1400}}), plan: plan, rec: record.New("paris", plan, time.Now()),
+			work: &sourceWork{accepted: Acceptance{Token: r.Token(), Ends: []netip.AddrPort{netip.AddrPortFrom(ends[0], port), netip.AddrPortFrom(ends[1], port)}}},
+		}
+		err := m.chooseGuestPath(t.Context(), pairs, func(_ migration.Plan, over6 bool) error {
+			if over6 && c.lacks6 || !over6 && c.lacks4 {
+				return fmt.Errorf("no gre, over IPv6 %v", over6)
+			}
+			return nil
+		})
+		if m.work.guestPath.Name != c.want || (err != nil) != (c.want == "") || err != nil && err.Error() != "no gre, over IPv6 true" {
+			t.Errorf("%+v: by %q, %v", c, m.work.guestPath.Name, err)
 		}
 	}
 }
