@@ -46,7 +46,7 @@ func mayGoOpen(req migration.Request) bool {
 
 // transferPaths are the pairs of uplinks that a plan's transfer uses.
 func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
-	if p.Transfer == "lanes" || p.Transfer == "qemu-mptcp" {
+	if ownPath(p) || p.Transfer == "qemu-mptcp" {
 		return config.LanePaths(all)
 	}
 	paths := config.MemoryPaths(all)

@@ -64,7 +64,7 @@ func MemoryPaths(all []peer.Path) []peer.Path {
 	return out
 }
 
-// LanePaths are those for lanes of our own, and for subflows of QEMU's: MemoryPaths, and where
+// LanePaths are those for our own data path, and for subflows of QEMU's: MemoryPaths, and where
 // one side has more uplinks than the other, each of the rest with the other side's best: several
 // slow uplinks fill a fast one, and when one is cut the others carry on.
 func LanePaths(all []peer.Path) []peer.Path {
