@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	_ "godwit/agent" // a process of this binary, as it is one of godwit's
 	"godwit/internal/child"
 )
 
