@@ -111,9 +111,9 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 	}
 }
 
-// TestPeerLeadsOver: the other end of a leased tunnel goes where its guest's host asks, with what leads into it, and is written down there. Asked twice
-// it goes once; so it does where an agent was killed between what it wrote and what it did.
-func TestPeerLeadsOver(t *testing.T) {
+// visitsByOneOfTwo has what leads a guest of paris here stand, over the first of two pairs of uplinks.
+func visitsByOneOfTwo(t *testing.T, do func(context.Context, *Agent, *detour.Detour, *tunnel.Tunnel) error) {
+	t.Helper()
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		a.config.Uplinks, a.config.Network.MTU = twoUplinks("127.0.0.1", "127.0.0.2"), 1420
 		a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris", Uplinks: twoUplinks("127.0.1.1", "127.0.1.2")}}
@@ -122,6 +122,14 @@ func TestPeerLeadsOver(t *testing.T) {
 			return err
 		}
 		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		return do(ctx, a, d, up)
+	})
+}
+
+// TestPeerLeadsOver: the other end of a leased tunnel goes where its guest's host asks, with what leads into it, and is written down there. Asked twice
+// it goes once; so it does where an agent was killed between what it wrote and what it did.
+func TestPeerLeadsOver(t *testing.T) {
+	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, up *tunnel.Tunnel) error {
 		routes := func() string {
 			out, _ := exec.CommandContext(t.Context(), "ip", "-4", "route", "show", "table", "all", "dev", d.Tunnel.Name).CombinedOutput()
 			lines := strings.Split(string(out), "\n")
@@ -264,14 +272,7 @@ func TestLeadsOverWholly(t *testing.T) {
 
 // TestLeadsOverNobodysAsk: who gave up while others were led asks anew, with another end; a tunnel is not led to the one before.
 func TestLeadsOverNobodysAsk(t *testing.T) {
-	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.config.Uplinks, a.config.Network.MTU = twoUplinks("127.0.0.1", "127.0.0.2"), 1420
-		a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris", Uplinks: twoUplinks("127.0.1.1", "127.0.1.2")}}
-		d, up, err := visitsBy(ctx, t, a)
-		if err != nil {
-			return err
-		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, up *tunnel.Tunnel) error {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
 		ask := LeadOver{netip.MustParseAddrPort("127.0.1.2:800"), netip.MustParseAddr("127.0.0.2")}
