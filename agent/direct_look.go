@@ -66,7 +66,7 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	}
 	waiting, err := m.work.ownQueue.waiting(to)
 	look.Goodput = m.work.memoryRate.see(time.Now(), p.Transferred-waiting)
-	onItsWay := int64(float64(look.Goodput) * m.work.rtt.Seconds())
+	onItsWay := int64(float64(look.Goodput) * m.leastTrip().Seconds())
 	look.Remaining += max(0, waiting-onItsWay)
 	if err == nil {
 		err = m.keepShort(to, look)
@@ -89,7 +89,7 @@ func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
 	if err != nil {
 		return err
 	}
-	rtt = max(rtt, m.work.rtt)
+	rtt = max(rtt, m.pauseRTT())
 	want := min(max(leastKept, float64(look.Goodput)*(rtt+queueKept).Seconds()), mostKept)
 	if change := want - q.kept; q.kept > 0 && change < q.kept*keptChange && -change < q.kept*keptChange {
 		return nil

@@ -162,13 +162,14 @@ func laneLeft(remaining int64, s proxy.Stats) int64 {
 	return s.Queue + int64(float64(remaining+s.Unread)/pages.Size*s.PageBytes)
 }
 
-// pauseRTT is the round trip that counts for a pause: of the guests' path, as it was probed, and where our own data
-// path carries memory that of its fastest lane, which the last bytes take; without what waits in queues now.
+// pauseRTT is the round trip that counts for a pause: of memory's paths, as they were probed, and once our own data
+// path carries it that of its fastest lane, which the last bytes take; without what waits in queues now.
 func (m *outgoing) pauseRTT() time.Duration {
+	probed := cmp.Or(lastTrip(m.plan, m.work.trips), m.work.rtt)
 	if m.work.lanes == nil {
-		return m.work.rtt
+		return probed
 	}
-	return cmp.Or(m.work.lanes.Stats().LeastRTT, m.work.rtt)
+	return cmp.Or(m.work.lanes.Stats().LeastRTT, probed)
 }
 
 // For a switchover to begin a byte must have moved as lately as lanesFresh, and each lane been heard as lately as laneFresh:

@@ -52,6 +52,26 @@ func (m *outgoing) beginRoundTrips(ctx context.Context, paths []peer.Path) (wait
 	}
 }
 
+// lastTrip is the round trip that counts for the last bytes of a transfer, of those of its paths; 0 of none. Our own data path brings
+// them by the shortest. QEMU waits for all of its connections, and MPTCP sends by each of its subflows.
+func lastTrip(plan migration.Plan, trips []time.Duration) time.Duration {
+	switch {
+	case len(trips) == 0:
+		return 0
+	case ownPath(plan):
+		return slices.Min(trips)
+	}
+	return slices.Max(trips)
+}
+
+// leastTrip is the shortest round trip of memory's paths, as they were probed: so long at least is what was sent on its way.
+func (m *outgoing) leastTrip() time.Duration {
+	if len(m.work.trips) == 0 {
+		return m.work.rtt
+	}
+	return slices.Min(m.work.trips)
+}
+
 // connections are one for each path, or one of MPTCP over all.
 func connections(plan migration.Plan, paths []peer.Path, trips []time.Duration) (out []connection) {
 	for k, p := range paths {

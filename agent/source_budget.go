@@ -35,13 +35,14 @@ func (m *outgoing) pathRate(n config.Neighbour) (sum int64) {
 // budgetFits refuses a budget that no guest keeps over these paths, however little it writes: copying
 // would not end. All modes pause for so long, but stopcopy has no budget.
 func (m *outgoing) budgetFits(n config.Neighbour) error {
-	least := policy.Least(m.work.rtt, m.tailBytes(), m.pathRate(n))
+	rtt := m.pauseRTT()
+	least := policy.Least(rtt, m.tailBytes(), m.pathRate(n))
 	if m.plan.Mode == "stopcopy" || least <= m.plan.Downtime {
 		return nil
 	}
 	return m.problem(migration.CodeBudget,
 		"the downtime budget of %v cannot be met: the round trip of %v to %s, and its devices' state, alone take %v of a pause; allow --downtime of at least %v",
-		m.plan.Downtime, roundTrip(m.work.rtt), m.plan.To, roundTrip(least), policy.Allow(least))
+		m.plan.Downtime, roundTrip(rtt), m.plan.To, roundTrip(least), policy.Allow(least))
 }
 
 // roundTrip is a time as people want to read it.

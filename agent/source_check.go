@@ -238,8 +238,9 @@ func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
 	}
 	local, remote := m.work.guestPath.Local, m.work.guestPath.Remote
 	m.fit(ctx, local, netip.AddrPortFrom(remote, m.a.config.Port))
+	m.work.trips = trips(m.work.rtt)
 	m.measureMemoryPaths(ctx, n)
-	m.noteBuffers(connections(m.plan, paths, trips(m.work.rtt)))
+	m.noteBuffers(connections(m.plan, paths, m.work.trips))
 	return m.checkTunnel(local, remote)
 }
 

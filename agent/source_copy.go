@@ -231,7 +231,7 @@ func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, path
 		return p, look, err
 	}
 	look = m.copyLook(p, time.Since(begun))
-	look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.work.rtt)
+	look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.pauseRTT())
 	return p, look, nil
 }
 

@@ -18,7 +18,7 @@ func (m *outgoing) predict(n config.Neighbour, basis *sample.Basis) {
 	memory := m.work.facts.Memory
 	facts := policy.Facts{
 		Memory: memory, Content: min(m.work.offer.Touched, memory), Ratio: 1, Zero: zeroQEMU,
-		Disk: m.diskBytes(), Rate: m.carried(n), RTT: m.work.rtt, Budget: m.plan.Downtime,
+		Disk: m.diskBytes(), Rate: m.carried(n), RTT: m.work.rtt, LastRTT: m.pauseRTT(), Budget: m.plan.Downtime,
 		Tail: m.tailBytes(), DirtyRate: m.work.dirtyRate, MostThrottle: m.a.config.MostThrottle(m.plan),
 		Stopped: m.plan.Mode == "stopcopy", Follows: m.plan.Mode == "hybrid", Early: m.plan.Mode == "postcopy",
 	}

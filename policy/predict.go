@@ -18,9 +18,10 @@ type Facts struct {
 
 	Rate      int64 // bit/s of all paths together; 0: unknown
 	RTT       time.Duration
-	Speed     int64 // bytes of guest memory per second that both ends handle; 0: as many as the paths carry
-	DirtyRate int64 // bytes per second; 0: unknown
-	Written   int64 // bytes of memory that the guest writes to again and again; 0: all of it
+	LastRTT   time.Duration // of the way that memory's last bytes take; 0: RTT
+	Speed     int64         // bytes of guest memory per second that both ends handle; 0: as many as the paths carry
+	DirtyRate int64         // bytes per second; 0: unknown
+	Written   int64         // bytes of memory that the guest writes to again and again; 0: all of it
 	Budget    time.Duration
 	Tail      int64 // bytes of device state, as they are sent; 0: as QEMU writes it
 
@@ -78,6 +79,7 @@ func Predict(f Facts) Forecast {
 	}
 	f.Ratio = cmp.Or(f.Ratio, 1)
 	f.Again = cmp.Or(f.Again, f.Ratio)
+	f.LastRTT = cmp.Or(f.LastRTT, f.RTT)
 	carried := float64(cmp.Or(f.Rate, assumedRate)) / 8 * carriedShare
 	first := f.first()
 	pass := max(first/carried, f.handling(float64(f.Content))) // seconds
@@ -92,12 +94,12 @@ func Predict(f Facts) Forecast {
 	if f.Stopped {
 		look.Remaining, look.Work = int64(first), seconds(pass)
 	}
-	downtime := stopping + look.Downtime(f.RTT)
+	downtime := stopping + look.Downtime(f.LastRTT)
 	if !f.Stopped { // which no budget keeps short
 		downtime = min(downtime, max(f.Budget, downtime/2))
 	}
-	downtime = max(downtime, Least(f.RTT, f.Tail, look.Goodput)) // no budget makes the way shorter
-	disk := float64(f.Disk) * framing                            // it goes once
+	downtime = max(downtime, Least(f.LastRTT, f.Tail, look.Goodput)) // no budget makes the way shorter
+	disk := float64(f.Disk) * framing                                // it goes once
 	beside := preparing + switching + (preparingTrips+switchingTrips)*f.RTT
 	if !f.Stopped {
 		beside += beginning + beginningTrips*f.RTT + seconds(took)
@@ -190,7 +192,7 @@ func (f Facts) writing(first, carried, handles float64) (dirty float64, throttle
 		return dirty, 0
 	}
 	if look := f.pause(first, dirty, handles, false); f.MostThrottle > 0 {
-		if look.Goodput = int64(carried); look.Downtime(f.RTT) <= f.Budget {
+		if look.Goodput = int64(carried); look.Downtime(f.LastRTT) <= f.Budget {
 			return dirty, 0
 		}
 	}

@@ -53,6 +53,19 @@ func TestPredict(t *testing.T) {
 	}
 }
 
+// TestPredictLastRTT: a pause is as long as the way that the last bytes take, whatever the others.
+func TestPredictLastRTT(t *testing.T) {
+	pause := func(rtt, last time.Duration) time.Duration {
+		return Predict(Facts{Memory: 256 << 20, Rate: 100_000_000, RTT: rtt, LastRTT: last, Budget: 300 * ms}).Downtime
+	}
+	if long, short := pause(400*ms, 20*ms), pause(20*ms, 0); long != short {
+		t.Errorf("%v, and %v where each way is as short", long, short)
+	}
+	if long, short := pause(20*ms, 400*ms), pause(400*ms, 0); long != short {
+		t.Errorf("%v, and %v where each way is as long", long, short)
+	}
+}
+
 // TestPredictWritten: of memory that is written again and again each round sends a page once, however fast it is written.
 func TestPredictWritten(t *testing.T) {
 	const memory, hot = 256 << 20, 1 << 20

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/migration"
+)
+
+// reflectAfter answers each datagram at an address after so long, until the test ends.
+func reflectAfter(t *testing.T, at netip.AddrPort, after time.Duration) {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		for buf := make([]byte, 16<<10); ; {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			said := slices.Clone(buf[:n])
+			time.AfterFunc(after, func() { conn.WriteToUDPAddrPort(said, from) }) //nolint:errcheck // it may be closed
+		}
+	}()
+}
+
+// twoWays is a migration between hosts with an uplink for guests and one for migrations each, whose round trips are as long as that.
+func twoWays(t *testing.T, transfer string, guests, memory time.Duration) (*outgoing, config.Neighbour) {
+	t.Helper()
+	uplinks := func(public, private string) []config.Uplink {
+		return []config.Uplink{
+			{Name: "public", Address: netip.MustParseAddr(public), Carries: "guest", Rate: 100e6},
+			{Name: "private", Address: netip.MustParseAddr(private), Carries: "migration", Rate: 100e6},
+		}
+	}
+	m, n := budgeted(t, "precopy", 120*time.Millisecond, 0)
+	m.a.config.Uplinks, n.Uplinks = uplinks("127.0.0.1", "127.0.0.2"), uplinks("127.0.1.1", "127.0.1.2")
+	port, err := freeUDPPort(n.Uplinks[0].Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.a.config.Port, m.a.config.Network.MTU, m.a.detours = port, 1400, detour.New("", config.Network{}, nil)
+	ends := []netip.AddrPort{}
+	for i, after := range []time.Duration{guests, memory} {
+		ends = append(ends, netip.AddrPortFrom(n.Uplinks[i].Address, port))
+		reflectAfter(t, ends[i], after)
+	}
+	m.plan.Transfer, m.plan.Tunnel = transfer, "auto"
+	m.work.accepted = Acceptance{Token: make([]byte, 16), Ends: ends[:1]}
+	return m, n
+}
+
+// TestBudgetByTheWayOfMemory: a downtime budget is held against the round trip by which memory's last bytes go, and not the guests' packets.
+func TestBudgetByTheWayOfMemory(t *testing.T) {
+	const far = 300 * time.Millisecond
+	for _, transfer := range []string{"lanes", "mptcp", "qemu-tcp", "qemu-multifd"} {
+		for _, c := range []struct {
+			guests, memory time.Duration
+			code           migration.Code
+			words          []string
+		}{{0, far, migration.CodeBudget, []string{"the round trip of 3", "to rome"}}, {far, 0, "", nil}} {
+			m, n := twoWays(t, transfer, c.guests, c.memory)
+			if err := m.tryPaths(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, transfer, m.budgetFits(n), c.code, c.words...)
+			m.predict(n, nil)
+			if foreseen := m.rec.Snapshot().Predicted.DowntimeMS; (foreseen < 120) != (c.words == nil) {
+				t.Errorf("%s, memory's way takes %v: a pause of %.0f ms is foreseen", transfer, c.memory, foreseen)
+			}
+		}
+	}
+}
+
+// TestLastTrip: the last bytes of our own data path take the shortest way, QEMU waits for all of its connections.
+func TestLastTrip(t *testing.T) {
+	trips := []time.Duration{40, 10, 30}
+	for transfer, want := range map[string]time.Duration{"lanes": 10, "mptcp": 10, "qemu-multifd": 40, "qemu-mptcp": 40} {
+		if got := lastTrip(migration.Plan{Transfer: transfer}, trips); got != want {
+			t.Errorf("%s: %d, want %d", transfer, got, want)
+		}
+	}
+	if got := lastTrip(migration.Plan{Transfer: "lanes"}, nil); got != 0 {
+		t.Errorf("without a path: %d", got)
+	}
+}
