@@ -86,7 +86,7 @@ func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 			if m.a.config.Network.MTU > most {
 				most = probe.Largest
 			}
-			wait := 4*m.work.rtt + 100*time.Millisecond // a path of its own may take longer
+			wait := 4*m.work.trips[k] + 100*time.Millisecond // such packets take longer
 			path, _ := probe.MTU(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, most, wait)
 			mtus[k] = min(max(path-mostOverhead, leastMemoryMTU), mostMemoryMTU)
 		})

@@ -92,3 +92,14 @@ func TestLastTrip(t *testing.T) {
 		t.Errorf("without a path: %d", got)
 	}
 }
+
+// TestMemoryPathsAreGivenTime: how large a packet memory's way carries is found out, also where that is by far longer than the guests'.
+func TestMemoryPathsAreGivenTime(t *testing.T) {
+	m, n := twoWays(t, "qemu-mptcp", 0, 400*time.Millisecond)
+	if err := m.tryPaths(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := m.work.memoryMTUs, []int{1500 - mostOverhead}; !slices.Equal(got, want) {
+		t.Errorf("tunnels for memory of %d bytes, want %d", got, want)
+	}
+}
