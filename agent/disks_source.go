@@ -95,12 +95,12 @@ func (m *outgoing) seedProgress(done, left int64) record.CopyProgress {
 }
 
 // diskRate is what the best of the paths carries, which takes the last of disks, bytes per second, at most the migration's
-// limit; all is what all paths carry together, 0 where neither is known.
+// limit; all is what all paths carry together, and counts where the rate of one is not known; 0: nothing is.
 func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
 	for _, p := range paths {
 		rate = max(rate, p.Rate/8)
 	}
-	if rate == 0 {
+	if rateOf(paths) == 0 {
 		rate = all
 	}
 	if most := m.bandwidth.Bytes(); most > 0 && rate > 0 {

@@ -80,14 +80,7 @@ func connections(plan migration.Plan, paths []peer.Path, trips []time.Duration) 
 	if !multipath(plan) && plan.Transfer != "qemu-mptcp" || len(out) == 0 {
 		return out
 	}
-	one := connection{path: "mptcp", flows: len(out), ours: multipath(plan)}
-	for _, c := range out {
-		one.rate, one.rtt = one.rate+c.rate, max(one.rtt, c.rtt)
-	}
-	if slices.ContainsFunc(out, func(c connection) bool { return c.rate == 0 }) {
-		one.rate = 0
-	}
-	return []connection{one}
+	return []connection{{"mptcp", rateOf(paths), slices.Max(trips), len(out), multipath(plan)}}
 }
 
 // noteBuffers says which connections the kernels' limits slow down, and settles the window of the

@@ -71,7 +71,9 @@ func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {
 	}
 	lane := paths.Lane{Path: multipathName, Window: m.work.window}
 	for _, p := range all {
-		lane.Rate += lanes.Pace(p, len(all), len(all))
+		if rateOf(all) > 0 {
+			lane.Rate += lanes.Pace(p, len(all), len(all))
+		}
 	}
 	var next atomic.Int64
 	lane.Open = func(ctx context.Context) (net.Conn, error) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -190,5 +191,46 @@ func TestHandLate(t *testing.T) {
 	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 	if m.lookAgain(t.Context()); m.work.early { // nor is its QEMU asked, which it has not
 		t.Error("mode precopy: the rest follows")
+	}
+}
+
+// TestRateOfOneIsNotKnown: a path whose rate is not known is not taken for one that carries nothing: what all carry is not known then, but by
+// the migration's limit.
+func TestRateOfOneIsNotKnown(t *testing.T) {
+	uplinks := func(site byte, first int64) []config.Uplink {
+		at := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, site, n}) }
+		return []config.Uplink{{Name: "fibre", Address: at(1), Carries: "both", Rate: first}, {Name: "mobile", Address: at(2), Carries: "migration", Rate: 20e6}}
+	}
+	for _, transfer := range []string{"lanes", "mptcp"} {
+		for first, mode := range map[int64]string{0: "precopy", 20e6: "hybrid", 1000e6: "precopy"} {
+			m, n := budgeted(t, "auto", 300*time.Millisecond, 20*time.Millisecond)
+			m.plan.Transfer, m.a.config.Uplinks, n.Uplinks = transfer, uplinks(0, first), uplinks(1, first)
+			known, writes := int64(0), make(chan int64, 1)
+			if first > 0 {
+				known = first + 20e6
+			}
+			writes <- 10e6
+			m.work.dirtyRates, m.work.prepared.Memory = writes, "4711"
+			if got := m.carried(n); got != known {
+				t.Errorf("%s, one of %d bit/s: both carry %d, want %d", transfer, first, got, known)
+			}
+			if err := m.settleMode(t.Context(), m.carried(n)); err != nil || m.plan.Mode != mode {
+				t.Errorf("%s, one of %d bit/s: mode %s, want %s: %v", transfer, first, m.plan.Mode, mode, err)
+			}
+			disks := first / 8
+			if first == 0 {
+				disks = 50e6
+			}
+			if got := m.diskRate(m.paths(n), 50e6); got != disks {
+				t.Errorf("one of %d bit/s: the best carries %d bytes/s, want %d", first, got, disks)
+			}
+			if lane, err := m.multipathLane(m.paths(n)); err != nil || (lane.Rate > 0) != (first > 0) {
+				t.Errorf("one of %d bit/s: the lane over both is to carry %d bytes/s, %v", first, lane.Rate, err)
+			}
+			m.bandwidth.Set(5e6)
+			if got := m.carried(n); got != 5e6 {
+				t.Errorf("%s, one of %d bit/s: limited to %d", transfer, first, got)
+			}
+		}
 	}
 }

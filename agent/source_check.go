@@ -259,12 +259,9 @@ func (m *outgoing) overlap(n config.Neighbour) error {
 	return nil
 }
 
-// carried is what the migration's paths carry at most, bits per second; 0 if unknown.
+// carried is what the migration's paths carry at most, bits per second; 0 if that is not known of each.
 func (m *outgoing) carried(n config.Neighbour) int64 {
-	var rate int64
-	for _, p := range m.paths(n) {
-		rate += p.Rate
-	}
+	rate := rateOf(m.paths(n))
 	for _, most := range []int64{m.bandwidth.Bits(), m.carry} {
 		if most > 0 && (rate == 0 || most < rate) {
 			rate = most
