@@ -45,7 +45,7 @@ func (m *outgoing) wireBytes() map[string]int64 {
 	for _, t := range m.work.memoryTunnels {
 		memory[t.Remote.Port()] = true
 	}
-	out := map[string]int64{}
+	paths, out := a.config.Paths(n), map[string]int64{}
 	for _, u := range a.config.Uplinks {
 		device := a.meters[u.Device]
 		if device == nil {
@@ -60,9 +60,9 @@ func (m *outgoing) wireBytes() map[string]int64 {
 			if !key.Out || key.Src != u.Address || key.Proto == protoUDP && !memory[key.Port] {
 				continue
 			}
-			for _, there := range n.Uplinks {
-				if key.Dst == there.Address {
-					out[u.Name+"-"+there.Name] += int64(count.Bytes)
+			for _, p := range paths {
+				if key.Src == p.Local && key.Dst == p.Remote {
+					out[p.Name] += int64(count.Bytes)
 				}
 			}
 		}

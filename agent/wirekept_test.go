@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"maps"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
@@ -10,7 +12,10 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
+	"godwit/internal/need"
 	"godwit/migration"
+	"godwit/netstate/meter"
+	"godwit/netstate/tunnel"
 	"godwit/vm"
 )
 
@@ -26,6 +31,43 @@ func TestWireSum(t *testing.T) {
 	}
 	if got := wireSum(nil, nil, nil, 1); got == nil || len(got) > 0 {
 		t.Errorf("nothing was sent: %v, want none, and not that it is not known", got)
+	}
+}
+
+// TestWireBytesByPath: what the meters count has the names that paths have elsewhere, as in metrics, also where uplinks' names would be taken for others.
+func TestWireBytesByPath(t *testing.T) {
+	need.Root(t)
+	up := func(name, addr string) config.Uplink {
+		return config.Uplink{Name: name, Address: netip.MustParseAddr(addr), Device: "lo", Carries: "both"}
+	}
+	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{up("b-c", "127.0.1.1"), up("c", "127.0.1.2")}}
+	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{up("a", "127.0.0.1"), up("a-b", "127.0.0.2")}, Peers: []config.Neighbour{n}})
+	a.meters = map[string]*meter.Meter{}
+	a.openMeters()
+	defer a.closeMeters()
+	m := &outgoing{a: a, plan: migration.Plan{From: "paris", To: "rome"}, work: &sourceWork{}}
+	want := map[string]int64{}
+	for i, p := range a.config.Paths(n) {
+		from := net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Local, 0))
+		to, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Remote, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		at := to.LocalAddr().(*net.UDPAddr)
+		conn, err := net.DialUDP("udp", from, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		m.work.memoryTunnels = append(m.work.memoryTunnels, tunnel.Config{Remote: at.AddrPort()})
+		if _, err := conn.Write(make([]byte, 100*(i+1))); err != nil {
+			t.Fatal(err)
+		}
+		want[p.Name] = int64(28 + 100*(i+1))
+	}
+	if got := m.wireBytes(); len(want) != 4 || !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
