@@ -306,7 +306,7 @@ func (a *Agent) resumeMigrations(ctx context.Context, lost map[string]*Guest) {
 
 func (a *Agent) openMeters() {
 	for _, u := range a.config.Uplinks {
-		if u.Device == "" {
+		if u.Device == "" || a.meters[u.Device] != nil { // two uplinks may be of one device, such as by IPv4 and by IPv6
 			continue
 		}
 		m, err := meter.OpenRecent(u.Device)

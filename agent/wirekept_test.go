@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -68,6 +69,29 @@ func TestWireBytesByPath(t *testing.T) {
 	}
 	if got := m.wireBytes(); len(want) != 4 || !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestOneMeterADevice: uplinks of one device share its meter, and none is left when the agent ends.
+func TestOneMeterADevice(t *testing.T) {
+	need.Root(t)
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "four", Device: "lo"}, {Name: "six", Device: "lo"}}})
+	a.meters = map[string]*meter.Meter{}
+	before := open()
+	a.openMeters()
+	if len(a.meters) != 1 {
+		t.Errorf("%d meters", len(a.meters))
+	}
+	a.closeMeters()
+	if after := open(); after != before {
+		t.Errorf("%d descriptors are open, %d were", after, before)
 	}
 }
 
