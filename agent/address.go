@@ -29,6 +29,10 @@ func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string
 			"next address %s: site %s has no router for it; name %s in the configuration of %s, or another address", want, a.config.Site, gatewayKey(want), a.config.Host)}
 	}
 	subnets := n.Subnets()
+	if want.IsValid() && !slices.ContainsFunc(subnets, func(s config.Subnet) bool { return s.Prefix.Addr().Is4() == want.Is4() }) {
+		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+			"next address %s: site %s has no guests' subnet of its family; name another with --address", want, a.config.Site)}
+	}
 	out, errs := make([]migration.Address, len(subnets)), make([]error, len(subnets))
 	var all sync.WaitGroup // each asks the LAN for a while
 	for i, subnet := range subnets {

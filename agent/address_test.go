@@ -73,6 +73,27 @@ func TestGuestWithoutIPv6(t *testing.T) {
 	refusedBy(t, "IPv6 alone", func() error { _, err := a.grantable(offer, []migration.Address{v6}); return err }(), "turned off")
 }
 
+// TestAskedForInAnotherFamily: an address that was asked for, and that this site or the guest has no use for, is refused, and not another one given.
+func TestAskedForInAnotherFamily(t *testing.T) {
+	a := between(t)
+	six, v4 := netip.MustParseAddr("fd00:2:1::20"), migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
+	ask := func(want netip.Addr) error {
+		_, err := a.freeAddresses(t.Context(), want, "web", nil)
+		return err
+	}
+	refused(t, "IPv6 at a site of IPv4", ask(six), migration.CodeAddress, "next address fd00:2:1::20", "rome has no guests' subnet of its family")
+	a.config.Network.V4, a.config.Network.V6 = netip.Prefix{}, netip.MustParsePrefix("fd00:2:1::/64")
+	refused(t, "IPv4 at a site of IPv6", ask(v4.Prefix.Addr()), migration.CodeAddress, "next address 10.2.1.10", "of its family")
+	for agent, word := range map[string]string{"": "turned off", "dhcp": "by DHCP in IPv4 only"} {
+		offer := Offer{Plan: migration.Plan{Guest: "web", Want: six}, NoIPv6: agent == "", Description: config.Description{Agent: agent}}
+		_, err := a.grantable(offer, []migration.Address{v4, {Prefix: netip.PrefixFrom(six, 64)}})
+		refused(t, "IPv6 for a guest without", err, migration.CodeAddress, "next address fd00:2:1::20", word, "--address")
+		offer.Plan.Want = v4.Prefix.Addr()
+		_, err = a.grantable(offer, []migration.Address{v4, {Prefix: netip.PrefixFrom(six, 64)}})
+		refused(t, "IPv4 for a guest without IPv6", err, "")
+	}
+}
+
 func TestHostPart(t *testing.T) {
 	for _, c := range []struct {
 		subnet string

@@ -65,12 +65,15 @@ func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Ad
 		a.promised.release(offer.Plan.Guest, addr.Prefix.Addr())
 		return true
 	})
-	if len(next) == 0 {
-		why := "the guest has IPv6 turned off; turn it on, or"
-		if offer.Description.Silent() {
-			why = "addresses are given by DHCP in IPv4 only;"
-		}
+	why := "the guest has IPv6 turned off; turn it on, or"
+	if offer.Description.Silent() {
+		why = "addresses are given by DHCP in IPv4 only;"
+	}
+	switch want := offer.Plan.Want; {
+	case len(next) == 0:
 		return nil, refuses(a.config.Host, offer, migration.CodeAddress, "its guests' subnet is IPv6 alone, and %s use --network tunnel", why)
+	case want.Is6():
+		return nil, refuses(a.config.Host, offer, migration.CodeAddress, "next address %s: %s name another with --address", want, why)
 	}
 	return next, nil
 }
