@@ -43,7 +43,7 @@ type tunnelWay struct {
 // keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until anything comes through it or it is
 // this host's no more. That which it takes comes first: where both ends are there, nothing is changed by that.
 func (w tunnelWay) keep(ctx context.Context) {
-	silent := map[string]int{} // the pairs that it was led over, without an answer, by when: from 2 on
+	silent := map[string]int{} // the pairs that it was led over, without an answer, or was not to be, by when: from 2 on
 	for rest, leads := time.Duration(0), 1; sleep(ctx, rest); {
 		local, remote, kept := w.takes()
 		if !kept {
@@ -60,15 +60,18 @@ func (w tunnelWay) keep(ctx context.Context) {
 		}
 		pairs := slices.SortedStableFunc(slices.Values(w.pairs), func(a, b peer.Path) int { return rank(a) - rank(b) })
 		k, _, _ := firstThatAnswers(ctx, pairs, w.reaches)
-		if k < 0 || w.lead(ctx, pairs[k]) != nil {
+		if k < 0 {
 			continue
 		}
-		if echoed, heard := w.answers(ctx); echoed || heard {
-			return // its host answers by that pair, so if anything comes it is echoes alone that do not pass
+		refused := w.lead(ctx, pairs[k]) != nil // such as where the other end's configuration has it as none that carries guests
+		if !refused {
+			if echoed, heard := w.answers(ctx); echoed || heard {
+				return // its host answers by that pair, so if anything comes it is echoes alone that do not pass
+			}
+			rest = min(max(2*rest, wayLook), wayRest) // it may be idle, and echoes alone do not pass: what comes is held up by each change
 		}
 		leads++
 		silent[pairs[k].Name] = leads
-		rest = min(max(2*rest, wayLook), wayRest) // it may be idle, and echoes alone do not pass: what comes is held up by each change
 	}
 }
 

@@ -43,6 +43,7 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		name    string
 		pairs   [3]pair // the tunnel takes the second
 		refuses int     // how often the other end does not go
+		none    string  // the pairs by which it never goes
 		heard   string  // the pairs that all but echoes passes
 		ends    time.Duration
 		led     string
@@ -62,6 +63,7 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		{name: "no tunnel passes the other, and its own comes back", pairs: [3]pair{{always, never}, {since(30 * time.Second), since(30 * time.Second)}, {never, never}}, led: "a b", within: time.Minute},
 		{name: "nothing answers for a while", pairs: [3]pair{{since(40 * time.Second), since(40 * time.Second)}, {before(0), before(0)}, {never, never}}, led: "a", within: time.Minute},
 		{name: "the other end does not go at first", pairs: [3]pair{{always, always}, {never, never}, {never, never}}, refuses: 2, led: "a", within: 30 * time.Second},
+		{name: "the other end takes the first for none", pairs: [3]pair{{always, always}, {never, never}, {always, always}}, none: "a", led: "c", within: 30 * time.Second},
 		{name: "its lease ends", pairs: [3]pair{{never, never}, {never, never}, {never, never}}, ends: time.Minute, within: 2 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -91,6 +93,9 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 				lead: func(_ context.Context, p peer.Path) error {
 					if c.refuses--; c.refuses >= 0 {
 						return errors.New("busy")
+					}
+					if strings.Contains(c.none, p.Name) {
+						return errors.New("none that carries guests")
 					}
 					at, led = p.Name, append(led, p.Name)
 					return nil
