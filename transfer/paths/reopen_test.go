@@ -15,16 +15,18 @@ func TestReopenedLaneExpectsWhatItCarried(t *testing.T) {
 		after time.Duration
 		was   int64 // as configured
 		want  float64
+		spare bool // the lane that ended
 	}{
-		"less than configured":     {2e6, "a", 10 * time.Second, 10e6, 2e6},
-		"more than configured":     {20e6, "a", 10 * time.Second, 10e6, 10e6},
-		"nothing is configured":    {2e6, "a", 10 * time.Second, 0, 2e6},
-		"long ago":                 {2e6, "a", rateKept, 10e6, 10e6},
-		"another path":             {2e6, "b", 10 * time.Second, 10e6, 10e6},
-		"a lane that was not full": {0, "a", 10 * time.Second, 10e6, 10e6},
+		"less than configured":     {2e6, "a", 10 * time.Second, 10e6, 2e6, false},
+		"more than configured":     {20e6, "a", 10 * time.Second, 10e6, 10e6, false},
+		"nothing is configured":    {2e6, "a", 10 * time.Second, 0, 2e6, false},
+		"long ago":                 {2e6, "a", rateKept, 10e6, 10e6, false},
+		"another path":             {2e6, "b", 10 * time.Second, 10e6, 10e6, false},
+		"a lane that was not full": {0, "a", 10 * time.Second, 10e6, 10e6, false},
+		"a spare one":              {2e6, "a", 10 * time.Second, 10e6, 10e6, true},
 	} {
 		s := Sender{was: map[string]measured{}}
-		l := &lane{path: c.path}
+		l := &lane{path: c.path, spare: c.spare}
 		l.rate, l.proved = c.rate, 1e6
 		s.remember(l, now)
 		reopened := &lane{path: "a", stated: float64(c.was)}
