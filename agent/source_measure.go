@@ -36,16 +36,22 @@ func (g *goodput) see(now time.Time, total int64) int64 {
 	return int64(g.rate)
 }
 
-// wireBytes reads the meters: IP bytes sent to the destination so far, by path. Of UDP only what
+// wireCount is what meters have counted, IP bytes by path.
+type wireCount struct {
+	tunnels map[string]int64 // by the tunnels for memory, which no other migration has
+	rest    map[string]int64 // by what migrations to the same host do not tell apart
+}
+
+// wireBytes reads the meters: what was sent to the destination so far. Of UDP only what
 // the tunnels for memory carry counts: the rest are guests' packets.
-func (m *outgoing) wireBytes() map[string]int64 {
+func (m *outgoing) wireBytes() *wireCount {
 	a := m.a
 	n, _ := a.config.Find(m.plan.To)
 	memory := map[uint16]bool{}
 	for _, t := range m.work.memoryTunnels {
 		memory[t.Remote.Port()] = true
 	}
-	paths, out := a.config.Paths(n), map[string]int64{}
+	paths, out := a.config.Paths(n), &wireCount{map[string]int64{}, map[string]int64{}}
 	for _, u := range a.config.Uplinks {
 		device := a.meters[u.Device]
 		if device == nil {
@@ -60,9 +66,13 @@ func (m *outgoing) wireBytes() map[string]int64 {
 			if !key.Out || key.Src != u.Address || key.Proto == protoUDP && !memory[key.Port] {
 				continue
 			}
+			sum := out.rest
+			if key.Proto == protoUDP {
+				sum = out.tunnels
+			}
 			for _, p := range paths {
 				if key.Src == p.Local && key.Dst == p.Remote {
-					out[p.Name] += int64(count.Bytes)
+					sum[p.Name] += int64(count.Bytes)
 				}
 			}
 		}
@@ -85,16 +95,16 @@ func (m *outgoing) beginWire() {
 }
 
 // wireSince is what the migration has sent, by path; of what others send there at the
-// same time as much as they sent is theirs. QEMU's own connections have tunnels of their own.
+// same time as much as they sent is theirs. QEMU's own connections have tunnels of their own, or are counted by nobody else.
 func (m *outgoing) wireSince() map[string]int64 {
 	if m.work.wireStart == nil { // an agent that was started again, and sent nothing yet
 		return m.rec.Snapshot().WireBytes
 	}
-	now, part := m.wireBytes(), 1.0
-	if !direct(m.plan) {
+	start, now, part := m.work.wireStart, m.wireBytes(), 1.0
+	if !m.plan.Insecure {
 		part = m.work.share.Part()
 	}
-	return wireSum(m.work.wireBefore, m.work.wireStart, now, part)
+	return wireSum(wireSum(m.work.wireBefore, start.tunnels, now.tunnels, 1), start.rest, now.rest, part)
 }
 
 // wireSum is what was sent before, and a part of what meters have counted from start to now, by path.

@@ -89,7 +89,7 @@ type sourceWork struct {
 
 	// of what was sent
 	share      *uplinks.WireShare // of what the meters count since wireStart
-	wireStart  map[string]int64
+	wireStart  *wireCount
 	wireBefore map[string]int64 // sent before wireStart, by path
 	wireTold   wireTold
 

@@ -67,7 +67,54 @@ func TestWireBytesByPath(t *testing.T) {
 		}
 		want[p.Name] = int64(28 + 100*(i+1))
 	}
-	if got := m.wireBytes(); len(want) != 4 || !maps.Equal(got, want) {
+	if got := m.wireBytes().tunnels; len(want) != 4 || !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestWireBytesBesideAnother: a migration whose memory has tunnels of its own is not told to have sent what another sends to the same host meanwhile.
+func TestWireBytesBesideAnother(t *testing.T) {
+	need.Root(t)
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")
+	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{{Name: "public", Address: there}}}
+	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public", Address: here, Device: "lo"}}, Peers: []config.Neighbour{n}})
+	a.meters = map[string]*meter.Meter{}
+	a.openMeters()
+	defer a.closeMeters()
+	tunnels, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(there, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tunnels.Close()
+	lanes, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(there, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lanes.Close()
+	plan := migration.Plan{ID: "m-00000001", From: "paris", To: "rome", Transfer: "qemu-mptcp"}
+	m := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}}
+	end := tunnels.LocalAddr().(*net.UDPAddr)
+	m.work.memoryTunnels = []tunnel.Config{{Remote: end.AddrPort()}}
+	m.beginWire()
+	defer m.work.share.Leave()
+	another := a.shares.Join("rome")
+	defer another.Leave()
+	another.Follow(func() int64 { return 5000 })
+	send := func(conn net.Conn, err error, bytes int) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write(make([]byte, bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(here, 0)), end)
+	send(own, err, 100)
+	others, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(here, 0)), lanes.Addr().(*net.TCPAddr))
+	send(others, err, 5000)
+	if got, want := m.wireSince(), map[string]int64{"public-public": 128}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
