@@ -217,7 +217,7 @@ func (m *incoming) startQEMU(ctx context.Context) (*qemu.Process, error) {
 
 // alike is spec with what must be as at the source.
 func alike(spec qemu.Spec, source vm.Facts) qemu.Spec {
-	spec.Machine, spec.CPU, spec.Accel, spec.Announces = source.Machine, source.CPU, source.Accel, !source.Quiet
+	spec.Machine, spec.CPU, spec.Accel, spec.Announces = source.Machine, qemu.CPU(source), source.Accel, !source.Quiet
 	return spec
 }
 

@@ -129,7 +129,7 @@ func (p *plain) spec(ctx context.Context, w *world, info api.GuestInfo) (spec qe
 		img = w.images[g.Image]
 	}
 	spec = qemu.Spec{
-		Name: facts.Name, Memory: facts.Base, VCPUs: facts.VCPUs, Accel: facts.Accel, CPU: facts.CPU, Machine: facts.Machine, Incoming: true,
+		Name: facts.Name, Memory: facts.Base, VCPUs: facts.VCPUs, Accel: facts.Accel, CPU: qemu.CPU(facts), Machine: facts.Machine, Incoming: true,
 		Kernel: img.Kernel, Initrd: img.Initrd, Cmdline: img.Cmdline, Root: img.Root, Dir: filepath.Join(w.dir, "plain"),
 	}
 	for i, mac := range info.MACs {

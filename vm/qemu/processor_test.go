@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"godwit/vm"
+	"godwit/vm/qemu"
 )
 
 // TestFactsSayWhatTheProcessorCan: the features that QEMU takes from a model because it has
@@ -40,5 +41,24 @@ func TestFactsSayWhatTheProcessorCan(t *testing.T) {
 	}
 	if less := facts("Skylake-Server,-avx2", true); less.Features.CPUID["7.0.EBX"] != runs.Features.CPUID["7.0.EBX"]&^avx2 {
 		t.Errorf("without avx2: 7.0.EBX %#x, with it %#x", less.Features.CPUID["7.0.EBX"], runs.Features.CPUID["7.0.EBX"])
+	}
+}
+
+// TestCPUAsItWas: a guest finds the processor that it had where it was, also one that an earlier release started.
+func TestCPUAsItWas(t *testing.T) {
+	bits := func(ebx uint32) *vm.Features { return &vm.Features{CPUID: map[string]uint32{"7.0.EBX": ebx}} }
+	for name, c := range map[string]struct {
+		facts vm.Facts
+		want  string
+	}{
+		"emulated":                      {vm.Facts{Accel: "tcg", CPU: "max", Features: bits(1 << 5)}, "max,-erms,-fsrm"},
+		"by an earlier release":         {vm.Facts{Accel: "tcg", CPU: "max", Features: bits(1<<5 | 1<<9)}, "max"},
+		"by one that tells no features": {vm.Facts{Accel: "tcg", CPU: "max"}, "max"},
+		"another model":                 {vm.Facts{Accel: "tcg", CPU: "Skylake-Server", Features: bits(1 << 5)}, "Skylake-Server"},
+		"not emulated":                  {vm.Facts{Accel: "kvm", CPU: "max", Features: bits(1 << 5)}, "max"},
+	} {
+		if got := qemu.CPU(c.facts); got != c.want {
+			t.Errorf("%s: -cpu %s, want %s", name, got, c.want)
+		}
 	}
 }

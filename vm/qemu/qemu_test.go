@@ -122,6 +122,9 @@ func TestFactsSayWhatWasStarted(t *testing.T) {
 		f.Name != "t-bios" || f.VCPUs != 2 || f.Memory != 32<<20 || len(f.Blockers) != 0 || !f.Quiet {
 		t.Errorf("facts: %+v", f)
 	}
+	if cpu := qemu.CPU(f); cpu != "max,-erms,-fsrm" {
+		t.Errorf("another QEMU shows its processor by -cpu %s: %v", cpu, f.Features)
+	}
 	want := vm.Disk{ID: "root", Path: disk, Format: "raw", Size: 1 << 20}
 	if len(f.Disks) != 1 || f.Disks[0] != want {
 		t.Errorf("disks %+v, want %+v", f.Disks, want)

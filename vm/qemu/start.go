@@ -44,7 +44,7 @@ func (s Spec) withDefaults() Spec {
 		s.Accel = ProbeAccel()
 	}
 	if s.CPU == "" {
-		s.CPU = "max"
+		s.CPU = emulatedCPU
 		if s.Accel == "kvm" {
 			s.CPU = "host,migratable=on"
 		}
