@@ -31,29 +31,49 @@ type LeadOver struct {
 	TunnelTo netip.Addr     `json:"tunnel_to"` // at which uplink the other end is to be
 }
 
+// passage is what comes through a tunnel.
+type passage int
+
+const (
+	nothing passage = iota
+	noEcho          // which a firewall may drop alone
+	small           // echoes, and none of full size: what goes in fragments is lost
+	whole
+)
+
 // tunnelWay is what is asked of, and done to, a leased tunnel that may take one of several pairs of uplinks.
 type tunnelWay struct {
 	pairs   []peer.Path
 	takes   func() (local, remote netip.Addr, kept bool) // the pair that it takes now; kept: it is this host's to lead
-	answers func(context.Context) (echoed, heard bool)   // within TryTunnel an echo came through it; anything did
+	answers func(context.Context) passage                // within TryTunnel
 	reaches func(context.Context, peer.Path) (time.Duration, error)
 	lead    func(context.Context, peer.Path) error
 }
 
 // keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until anything comes through it or it is
-// this host's no more. That which it takes comes first: where both ends are there, nothing is changed by that.
+// this host's no more. That which it takes comes first: where both ends are there, nothing is changed by that. One that carries small packets alone is
+// left for any other, but not for one that was no better.
 func (w tunnelWay) keep(ctx context.Context) {
-	silent := map[string]int{} // the pairs that it was led over, without an answer, or was not to be, by when: from 2 on
-	for rest, leads := time.Duration(0), 1; sleep(ctx, rest); {
+	tried, leads := map[string]int{}, 1 // the pairs that it was led over in vain, or was not to be, by when: from 2 on
+	vain := func(p peer.Path) {
+		leads++
+		tried[p.Name] = leads
+	}
+	for rest := time.Duration(0); sleep(ctx, rest); {
 		local, remote, kept := w.takes()
 		if !kept {
 			return
 		}
-		if echoed, _ := w.answers(ctx); echoed || ctx.Err() != nil {
+		passes := w.answers(ctx)
+		if passes == whole || ctx.Err() != nil {
 			return
 		}
+		taken := func(p peer.Path) bool { return p.Local == local && p.Remote == remote }
+		if k := slices.IndexFunc(w.pairs, taken); k >= 0 && passes == small {
+			vain(w.pairs[k])
+		}
 		rank := func(p peer.Path) int {
-			if when := silent[p.Name]; when > 0 || p.Local == local && p.Remote == remote {
+			if when := tried[p.Name]; when > 0 || taken(p) {
 				return when
 			}
 			return 1
@@ -63,15 +83,22 @@ func (w tunnelWay) keep(ctx context.Context) {
 		if k < 0 {
 			continue
 		}
+		for _, down := range pairs[:k] {
+			delete(tried, down.Name) // it may be another once it is back
+		}
+		wait := min(max(2*rest, wayLook), wayRest)
+		if passes == small && tried[pairs[k].Name] > 0 {
+			rest = wait
+			continue
+		}
 		refused := w.lead(ctx, pairs[k]) != nil // such as where the other end's configuration has it as none that carries guests
 		if !refused {
-			if echoed, heard := w.answers(ctx); echoed || heard {
+			if passes := w.answers(ctx); passes == whole || passes == noEcho {
 				return // its host answers by that pair, so if anything comes it is echoes alone that do not pass
 			}
-			rest = min(max(2*rest, wayLook), wayRest) // it may be idle, and echoes alone do not pass: what comes is held up by each change
+			rest = wait // it may be idle, and echoes alone do not pass: what comes is held up by each change
 		}
-		leads++
-		silent[pairs[k].Name] = leads
+		vain(pairs[k])
 	}
 }
 
@@ -104,7 +131,7 @@ func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
 			d, ok := a.detours.Get(id)
 			return d.Tunnel.Local.Addr(), d.Tunnel.Remote.Addr(), ok && a.leadsWay(d)
 		},
-		answers: func(ctx context.Context) (echoed, heard bool) {
+		answers: func(ctx context.Context) passage {
 			d, _ := a.detours.Get(id)
 			return carries(ctx, d.Tunnel)
 		},
@@ -126,22 +153,26 @@ func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
 	}
 }
 
-// carries says whether an echo came through a tunnel, and whether anything did. That one has no process is not the way's fault, and restoreTunnel
-// sees to it.
-func carries(ctx context.Context, through tunnel.Config) (echoed, heard bool) {
+// carries says what comes through a tunnel. That one has no process is not the way's fault, and restoreTunnel sees to it.
+func carries(ctx context.Context, through tunnel.Config) passage {
 	asking, cancel := limits.TryTunnel.On(ctx)
 	defer cancel()
 	t, err := tunnel.Attach(asking, through.Dir, through.Name)
 	if err != nil {
-		return true, true
+		return whole
 	}
 	before := t.RxBytes
-	if err = t.Verify(asking); err == nil || errors.Is(err, tunnel.ErrOnlySmall) {
-		return true, true
+	switch err = t.Verify(asking); {
+	case err == nil:
+		return whole
+	case errors.Is(err, tunnel.ErrOnlySmall):
+		return small
 	}
 	<-asking.Done() // the device itself may have refused the echo, at once
-	err = t.Refresh(context.WithoutCancel(ctx))
-	return false, err == nil && t.RxBytes > before
+	if err = t.Refresh(context.WithoutCancel(ctx)); err == nil && t.RxBytes > before {
+		return noEcho
+	}
+	return nothing
 }
 
 // leadOver has both ends of a detour's tunnel take a pair of uplinks. On error this end is where it was, or will be where detours.json says.

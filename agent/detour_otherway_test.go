@@ -45,6 +45,7 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		refuses int     // how often the other end does not go
 		none    string  // the pairs by which it never goes
 		heard   string  // the pairs that all but echoes passes
+		drops   string  // the pairs that drop fragments
 		ends    time.Duration
 		led     string
 		within  time.Duration
@@ -64,6 +65,12 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		{name: "nothing answers for a while", pairs: [3]pair{{since(40 * time.Second), since(40 * time.Second)}, {before(0), before(0)}, {never, never}}, led: "a", within: time.Minute},
 		{name: "the other end does not go at first", pairs: [3]pair{{always, always}, {never, never}, {never, never}}, refuses: 2, led: "a", within: 30 * time.Second},
 		{name: "the other end takes the first for none", pairs: [3]pair{{always, always}, {never, never}, {always, always}}, none: "a", led: "c", within: 30 * time.Second},
+		{name: "its pair drops fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "b", led: "a", within: 10 * time.Second},
+		{name: "all others drop fragments, and its own comes back", pairs: [3]pair{{always, always}, {since(time.Minute), since(time.Minute)}, {always, always}}, drops: "ac", led: "a c b", within: 3 * time.Minute},
+		{name: "the other drops fragments, and goes down too", pairs: [3]pair{{before(20 * time.Second), before(20 * time.Second)}, {never, never}, {since(2 * time.Minute), since(2 * time.Minute)}}, drops: "a", led: "a c", within: 4 * time.Minute},
+		{name: "all drop fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "abc", ends: 4 * time.Minute, led: "a c", within: 6 * time.Minute},
+		{name: "its pair drops fragments, and no tunnel passes another", pairs: [3]pair{{always, never}, {always, always}, {never, never}}, drops: "b", ends: 4 * time.Minute, led: "a b", within: 6 * time.Minute},
+		{name: "the only one up drops fragments", pairs: [3]pair{{never, never}, {always, always}, {never, never}}, drops: "b", ends: 4 * time.Minute, within: 6 * time.Minute},
 		{name: "its lease ends", pairs: [3]pair{{never, never}, {never, never}, {never, never}}, ends: time.Minute, within: 2 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -73,15 +80,22 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 				takes: func() (netip.Addr, netip.Addr, bool) {
 					return local[at], netip.Addr{}, c.ends == 0 || time.Since(begun) < c.ends
 				},
-				answers: func(ctx context.Context) (echoed, heard bool) {
+				answers: func(ctx context.Context) passage {
 					ctx, cancel := limits.TryTunnel.On(ctx)
 					defer cancel()
+					echoes := false
 					for ok := true; ok; ok = sleep(ctx, time.Second) {
-						if c.pairs[at[0]-'a'].carries(time.Since(begun)) {
-							return true, true
+						if echoes = c.pairs[at[0]-'a'].carries(time.Since(begun)); echoes && !strings.Contains(c.drops, at) {
+							return whole
 						}
 					}
-					return false, strings.Contains(c.heard, at)
+					switch {
+					case echoes:
+						return small
+					case strings.Contains(c.heard, at):
+						return noEcho
+					}
+					return nothing
 				},
 				reaches: func(ctx context.Context, p peer.Path) (time.Duration, error) {
 					if c.pairs[p.Name[0]-'a'].up(time.Since(begun)) {
@@ -313,8 +327,8 @@ func TestCarries(t *testing.T) {
 		}
 		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		if echoed, heard := carries(soon, here); echoed || heard { // an echo's answer takes the host's own way
-			return fmt.Errorf("silent: echoed %v, heard %v", echoed, heard)
+		if passes := carries(soon, here); passes != nothing { // an echo's answer takes the host's own way
+			return fmt.Errorf("silent: %v", passes)
 		}
 		into := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 			cerr := raw.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), there.Name) })
@@ -332,8 +346,8 @@ func TestCarries(t *testing.T) {
 				conn.Write([]byte("from a client")) //nolint:errcheck // the next may get there
 			}
 		})
-		if echoed, heard := carries(ctx, here); echoed || !heard {
-			return fmt.Errorf("echoes alone do not pass: echoed %v, heard %v", echoed, heard)
+		if passes := carries(ctx, here); passes != noEcho {
+			return fmt.Errorf("echoes alone do not pass: %v", passes)
 		}
 		return nil
 	})
