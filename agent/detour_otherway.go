@@ -13,6 +13,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
@@ -48,6 +49,7 @@ type tunnelWay struct {
 	answers func(context.Context) passage                // within TryTunnel
 	reaches func(context.Context, peer.Path) (time.Duration, error)
 	lead    func(context.Context, peer.Path) error
+	shrink  func() // has connections that begin from now on send small packets alone
 }
 
 // keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until anything comes through it or it is
@@ -88,6 +90,7 @@ func (w tunnelWay) keep(ctx context.Context) {
 		}
 		wait := min(max(2*rest, wayLook), wayRest)
 		if passes == small && tried[pairs[k].Name] > 0 {
+			w.shrink()
 			rest = wait
 			continue
 		}
@@ -150,7 +153,30 @@ func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
 			}
 			return err
 		},
+		shrink: func() {
+			if err := a.shrink(id); err != nil {
+				a.rarely.warn(a.log, "have connections through a tunnel whose path drops fragments begin with small packets", "id", id, "error", err)
+			}
+		},
 	}
+}
+
+// shrink has connections that begin from now on agree on packets that any tunnel carries in one piece.
+func (a *Agent) shrink(id string) error {
+	large := func(v netstate.Visiting) bool { return !v.AtHome() && (v.Fits == 0 || v.Fits > tunnel.LeastMTU) }
+	d, ok := a.detours.Get(id)
+	if !ok || !slices.ContainsFunc(d.Visiting, large) {
+		return nil
+	}
+	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
+		if d := all[id]; d != nil {
+			for k := range d.Visiting {
+				if large(d.Visiting[k]) {
+					d.Visiting[k].Fits = tunnel.LeastMTU
+				}
+			}
+		}
+	})
 }
 
 // carries says what comes through a tunnel. That one has no process is not the way's fault, and restoreTunnel sees to it.

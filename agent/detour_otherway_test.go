@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -23,6 +24,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
@@ -46,6 +48,7 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		none    string  // the pairs by which it never goes
 		heard   string  // the pairs that all but echoes passes
 		drops   string  // the pairs that drop fragments
+		shrinks string  // those of them by which it goes on with small packets
 		ends    time.Duration
 		led     string
 		within  time.Duration
@@ -66,15 +69,15 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		{name: "the other end does not go at first", pairs: [3]pair{{always, always}, {never, never}, {never, never}}, refuses: 2, led: "a", within: 30 * time.Second},
 		{name: "the other end takes the first for none", pairs: [3]pair{{always, always}, {never, never}, {always, always}}, none: "a", led: "c", within: 30 * time.Second},
 		{name: "its pair drops fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "b", led: "a", within: 10 * time.Second},
-		{name: "all others drop fragments, and its own comes back", pairs: [3]pair{{always, always}, {since(time.Minute), since(time.Minute)}, {always, always}}, drops: "ac", led: "a c b", within: 3 * time.Minute},
-		{name: "the other drops fragments, and goes down too", pairs: [3]pair{{before(20 * time.Second), before(20 * time.Second)}, {never, never}, {since(2 * time.Minute), since(2 * time.Minute)}}, drops: "a", led: "a c", within: 4 * time.Minute},
-		{name: "all drop fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "abc", ends: 4 * time.Minute, led: "a c", within: 6 * time.Minute},
-		{name: "its pair drops fragments, and no tunnel passes another", pairs: [3]pair{{always, never}, {always, always}, {never, never}}, drops: "b", ends: 4 * time.Minute, led: "a b", within: 6 * time.Minute},
-		{name: "the only one up drops fragments", pairs: [3]pair{{never, never}, {always, always}, {never, never}}, drops: "b", ends: 4 * time.Minute, within: 6 * time.Minute},
+		{name: "all others drop fragments, and its own comes back", pairs: [3]pair{{always, always}, {since(time.Minute), since(time.Minute)}, {always, always}}, drops: "ac", shrinks: "c", led: "a c b", within: 3 * time.Minute},
+		{name: "the other drops fragments, and goes down too", pairs: [3]pair{{before(40 * time.Second), before(40 * time.Second)}, {never, never}, {since(2 * time.Minute), since(2 * time.Minute)}}, drops: "a", shrinks: "a", led: "a c", within: 4 * time.Minute},
+		{name: "all drop fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "abc", shrinks: "c", ends: 4 * time.Minute, led: "a c", within: 6 * time.Minute},
+		{name: "its pair drops fragments, and no tunnel passes another", pairs: [3]pair{{always, never}, {always, always}, {never, never}}, drops: "b", shrinks: "b", ends: 4 * time.Minute, led: "a b", within: 6 * time.Minute},
+		{name: "the only one up drops fragments", pairs: [3]pair{{never, never}, {always, always}, {never, never}}, drops: "b", shrinks: "b", ends: 4 * time.Minute, within: 6 * time.Minute},
 		{name: "its lease ends", pairs: [3]pair{{never, never}, {never, never}, {never, never}}, ends: time.Minute, within: 2 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			begun, at, led := time.Now(), "b", []string(nil)
+			begun, at, led, shrunk := time.Now(), "b", []string(nil), []string(nil)
 			local := map[string]netip.Addr{"a": netip.MustParseAddr("192.0.2.1"), "b": netip.MustParseAddr("192.0.2.2"), "c": netip.MustParseAddr("192.0.2.3")}
 			w := tunnelWay{
 				takes: func() (netip.Addr, netip.Addr, bool) {
@@ -114,6 +117,7 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 					at, led = p.Name, append(led, p.Name)
 					return nil
 				},
+				shrink: func() { shrunk = append(shrunk, at) },
 			}
 			for _, name := range []string{"a", "b", "c"} {
 				w.pairs = append(w.pairs, peer.Path{Name: name, Local: local[name]})
@@ -123,8 +127,8 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 			w.keep(ctx)
 			took := time.Since(begun)
 			w.keep(ctx) // where it answers it stays
-			if strings.Join(slices.Compact(led), " ") != c.led || took > c.within {
-				t.Errorf("%s: led over %v within %v, want %s", c.name, led, took, c.led)
+			if strings.Join(slices.Compact(led), " ") != c.led || took > c.within || strings.Join(slices.Compact(shrunk), "") != c.shrinks {
+				t.Errorf("%s: led over %v within %v, with small packets %v, want %s, %s", c.name, led, took, shrunk, c.led, c.shrinks)
 			}
 		})
 	}
@@ -299,6 +303,42 @@ func TestLeadsOverNobodysAsk(t *testing.T) {
 		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
 		if !errors.Is(asked, context.Canceled) || err != nil || now.PID != up.PID || placed(a, d.ID).Tunnel.Local != d.Tunnel.Local {
 			return fmt.Errorf("%w: stands %+v, written down %s: %w", asked, now, placed(a, d.ID).Tunnel.Local, err)
+		}
+		return a.detours.Remove(ctx, d.ID)
+	})
+}
+
+// TestShrinks: where a tunnel's path drops fragments, both ends of a connection that begins are told to send packets that go in one piece, however
+// large they are by what the path was before; what is at home here takes no tunnel.
+func TestShrinks(t *testing.T) {
+	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, _ *tunnel.Tunnel) error {
+		err := a.detours.Change("web", func(all map[string]*detour.Detour) {
+			one, home := d.Visiting[0], d.Visiting[0]
+			one.Addr, one.Fits = netip.MustParseAddr("10.1.1.6"), 1408
+			home.Addr, home.Tunnel, home.Gateway = netip.MustParseAddr("10.2.1.7"), "", netip.MustParseAddr("10.2.1.1")
+			all[d.ID].Visiting = append(all[d.ID].Visiting, one, home)
+		})
+		if err != nil {
+			return err
+		}
+		a.tunnelWay(d.ID, nil).shrink()
+		inv, err := netstate.Found()
+		if err != nil {
+			return err
+		}
+		written, err := detour.Load(a.config.StatePath("detours.json"), a.config.Network)
+		if err != nil {
+			return err
+		}
+		kept, _ := written.Get(d.ID)
+		for _, now := range [][]netstate.Visiting{inv.States["web"].Visiting, kept.Visiting} {
+			fits := map[string]int{}
+			for _, v := range now {
+				fits[v.Addr.String()] = v.Fits
+			}
+			if want := map[string]int{"10.1.1.5": 1200, "10.1.1.6": 1200, "10.2.1.7": 0}; !maps.Equal(fits, want) {
+				return fmt.Errorf("packets of %v bytes, want %v", fits, want)
+			}
 		}
 		return a.detours.Remove(ctx, d.ID)
 	})

@@ -86,8 +86,8 @@ func (c *Config) complete(now time.Time) error {
 		return fmt.Errorf("keys: wireguard needs a private key and the peer's")
 	case !c.Lease.After(now):
 		return fmt.Errorf("lease %s: has passed", c.Lease.Format(time.RFC3339))
-	case c.MTU < leastMTU || c.MTU > 9000:
-		return fmt.Errorf("mtu %d: want %d to 9000", c.MTU, leastMTU)
+	case c.MTU < LeastMTU || c.MTU > 9000:
+		return fmt.Errorf("mtu %d: want %d to 9000", c.MTU, LeastMTU)
 	case len(c.socket()) > 107:
 		return fmt.Errorf("directory %s: too long for a unix socket", c.Dir)
 	}
@@ -103,9 +103,9 @@ func (c Config) halfRecord() string { return c.record() + ".new" } // while it i
 func (c Config) log() string        { return filepath.Join(c.Dir, c.Name+".log") }
 func (c Config) alias() string      { return Alias + " to " + c.Remote.String() } // of its device
 
-// leastMTU, bytes: what is left of 1280, the least that a path has (RFC 8200 §5), beside 80 of
+// LeastMTU, bytes: what is left of 1280, the least that a path has (RFC 8200 §5), beside 80 of
 // WireGuard. Less than 1280 is for IPv4 alone.
-const leastMTU = 1200
+const LeastMTU = 1200
 
 // InnerAddrs derives the link-local addresses of both ends from the outer pair:
 // the other end computes the same, swapped. None is of 169.254.169.0/24, where clouds have what their
