@@ -19,7 +19,7 @@ import (
 
 // The pair of uplinks that a leased tunnel takes may go down later on. The host that the guest came to asks for an echo through it now and
 // then; where none comes, both ends are put at a pair that answers, the other host's first, by the name and keys that they had. There they stay
-// until that pair does not answer. So it is with WireGuard alone: the other kinds need more of a path than that it answers.
+// until that pair does not answer. Kinds that never go in fragments, or of which there can be one alone, stay where they are: they need more of a path (mayTake).
 
 const (
 	wayLook = 5 * time.Second // between looks at whether a leased tunnel carries anything
@@ -109,7 +109,8 @@ func (w tunnelWay) keep(ctx context.Context) {
 func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
 	for _, d := range a.detours.List("") {
 		n, _ := a.config.Find(d.Peer)
-		if pairs := a.config.GuestPaths(n); len(pairs) > 1 && a.leadsWay(d) {
+		pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !mayTake(d, p.Local) })
+		if len(pairs) > 1 && a.leadsWay(d) {
 			l.begin("/way/"+d.ID, func() {
 				if sleep(ctx, wayLook) {
 					a.tunnelWay(d.ID, pairs).keep(ctx)
@@ -124,7 +125,14 @@ func (a *Agent) leadsWay(d detour.Detour) bool { return len(d.Visiting) > 0 && a
 
 // mayBeLed says whether d's tunnel may take another pair of uplinks: no migration has to do with it any more.
 func (a *Agent) mayBeLed(d detour.Detour) bool {
-	return d.Leased && kindOf(d) == tunnel.WireGuard && !a.underWay(migrationOf(d.ID))
+	return d.Leased && mayTake(d, d.Tunnel.Local.Addr()) && !a.underWay(migrationOf(d.ID))
+}
+
+// mayTake says whether d's tunnel may be led over uplinks of the family of local: one that the kernel carries, whatever a path's MTU is, over that in
+// which both hosts' kernels have it.
+func mayTake(d detour.Detour, local netip.Addr) bool {
+	kind, over6 := kindOf(d), local.Is6()
+	return kind == tunnel.WireGuard || kind != "" && tunnel.Fragments(kind, over6) && d.Tunnel.Local.Addr().Is6() == over6
 }
 
 func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
@@ -287,8 +295,8 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("lead detour %.100q over another pair of uplinks: there is none", id)}
 	case caller != d.Peer:
 		return nil, notBelieved("lead detour %s over another pair of uplinks: it is with %s, not %s", id, d.Peer, caller)
-	case !a.mayBeLed(d):
-		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("lead detour %s over another pair of uplinks: its migration is under way, or its tunnel is none of WireGuard", id)}
+	case !a.mayBeLed(d) || !mayTake(d, ask.TunnelTo):
+		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("lead detour %s over another pair of uplinks: its migration is under way, or tunnels of its kind do not go there", id)}
 	}
 	if err := a.uplinkOf(caller, ask.Tunnel.Addr(), "lead detour "+id+" over another pair of uplinks"); err != nil {
 		return nil, err

@@ -212,10 +212,15 @@ func TestLeadOverIsChecked(t *testing.T) {
 		{name: "to no port", caller: "paris", tunnel: "127.0.1.1:0", code: migration.CodePeer},
 		{name: "at an uplink without guests", caller: "paris", to: "127.0.0.9", code: migration.CodePeer},
 		{name: "its migration is under way", caller: "paris", change: func(d *detour.Detour) { d.Leased = false }, code: migration.CodeBusy},
-		{name: "of another kind", caller: "paris", change: func(d *detour.Detour) { d.Tunnel.Kind = tunnel.GRE }, code: migration.CodeBusy},
+		{name: "none needed", caller: "paris", change: func(d *detour.Detour) { d.Visiting[0].Tunnel = "" }, code: migration.CodeBusy},
+		{name: "of ipip", caller: "paris", change: func(d *detour.Detour) { d.Tunnel.Kind = tunnel.IPIP }, code: migration.CodeBusy},
+		{name: "of gre over IPv6", caller: "paris", change: func(d *detour.Detour) {
+			d.Tunnel.Kind, d.Tunnel.Local = tunnel.GRE, netip.MustParseAddrPort("[::1]:7001")
+		}, code: migration.CodeBusy},
+		{name: "of vxlan to IPv6", caller: "paris", to: "::1", change: func(d *detour.Detour) { d.Tunnel.Kind = tunnel.VXLAN }, code: migration.CodeBusy},
 	} {
 		a, _, d := leasing(t)
-		d.Visiting[0].Tunnel, d.Tunnel.Kind = d.Tunnel.Name, tunnel.WireGuard
+		d.Visiting[0].Tunnel, d.Tunnel.Kind, d.Tunnel.Local = d.Tunnel.Name, tunnel.WireGuard, netip.MustParseAddrPort("127.0.0.1:7001")
 		a.config.Uplinks = twoUplinks("127.0.0.1", "127.0.0.2")
 		a.config.Peers = []config.Neighbour{{Host: "paris", Uplinks: twoUplinks("127.0.1.1", "127.0.1.2")}, {Host: "oslo", Uplinks: twoUplinks("127.0.2.1", "127.0.2.2")}}
 		if c.change != nil {

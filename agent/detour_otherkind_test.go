@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/internal/need"
+	"godwit/netstate/tunnel"
+)
+
+// TestLeadsOverVXLAN: a tunnel of a kind that fragments goes where its guest's host asks, with the port that both its ends have.
+func TestLeadsOverVXLAN(t *testing.T) {
+	need.Root(t)
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		a.config.Uplinks, a.config.Network.MTU = twoUplinks("127.0.0.1", "127.0.0.2"), 1420
+		a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris", Uplinks: twoUplinks("127.0.1.1", "127.0.1.2")}}
+		d := visitsByTunnel(t, a)
+		d.Tunnel.Kind, d.Tunnel.Remote = tunnel.VXLAN, netip.MustParseAddrPort("127.0.1.1:7001")
+		if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
+			return err
+		}
+		ask := LeadOver{netip.MustParseAddrPort("127.0.1.2:7009"), netip.MustParseAddr("127.0.0.2")}
+		answer, err := a.peerLeadOver(callFrom(t, "paris", d.ID, ask))
+		if err != nil {
+			return err
+		}
+		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		want := netip.MustParseAddrPort("127.0.0.2:7009")
+		if err != nil || now.Kind != tunnel.VXLAN || now.Local != want || now.Remote != ask.Tunnel || answer.(Prepared).Tunnel != want || !tunnel.Exists(now.Name) {
+			return fmt.Errorf("answers %+v, stands %+v: %w", answer, now, err)
+		}
+		return a.detours.Remove(ctx, d.ID)
+	})
+}
+
+// TestMayTake: over which pairs of uplinks a leased tunnel may go on.
+func TestMayTake(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")
+	for _, c := range []struct {
+		kind, local  string
+		over4, over6 bool
+	}{
+		{tunnel.WireGuard, "192.0.2.1:1", true, true},
+		{tunnel.Auto, "[2001:db8::1]:1", true, true},
+		{tunnel.VXLAN, "192.0.2.1:1", true, false},
+		{tunnel.GRE, "192.0.2.1:1", true, false},
+		{tunnel.GRE, "[2001:db8::1]:1", false, false},
+		{tunnel.VXLAN, "[2001:db8::1]:1", false, false},
+		{tunnel.IPIP, "192.0.2.1:1", false, false},
+		{tunnel.IPIP, "[2001:db8::1]:1", false, false},
+	} {
+		d := detour.Detour{Tunnel: tunnel.Config{Kind: c.kind, Local: netip.MustParseAddrPort(c.local)}}
+		if over4, over6 := mayTake(d, four), mayTake(d, six); over4 != c.over4 || over6 != c.over6 {
+			t.Errorf("%s at %s: over IPv4 %t, over IPv6 %t", c.kind, c.local, over4, over6)
+		}
+	}
+}
