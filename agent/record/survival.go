@@ -20,6 +20,19 @@ type Survivor struct {
 	Now    *netip.AddrPort `json:"now,omitempty"` // the guest's end, where it moved
 	Why    string          `json:"why,omitempty"`
 	At     int64           `json:"at,omitempty"` // unix ns, by the clock of its report: when it was seen to have ended, or was lost
+	// Outward: of a container, as guest.Connection has it, in a guest that sends by another NIC now.
+	Outward bool `json:"outward,omitempty"`
+}
+
+// forgotten is why an Outward one is lost.
+const forgotten = "forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"
+
+// endsInTunnel is said of one that was tunnelled, and is no more; now is as in a Judge.
+func (c *Survivor) endsInTunnel(now int64) {
+	c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now
+	if c.Outward {
+		c.Fate, c.Why = migration.Lost, forgotten
+	}
 }
 
 // Survival is every connection that the guest had when it was moved. Total = Moved +
@@ -88,7 +101,7 @@ func (o Judge) Survive(before, after guest.Connections) *Survival {
 	}
 	s := &Survival{Connections: []Survivor{}, Omitted: before.Omitted}
 	for _, c := range before.List {
-		one := Survivor{Kind: c.Kind, Local: c.Local, Remote: c.Remote}
+		one := Survivor{Kind: c.Kind, Local: c.Local, Remote: c.Remote, Outward: c.Outward && !o.Keeps}
 		now, ok := there[keyOf(c)]
 		switch {
 		case !ok && after.Omitted > 0:
@@ -96,8 +109,8 @@ func (o Judge) Survive(before, after guest.Connections) *Survival {
 			continue
 		case !ok:
 			one.Fate, one.Why, one.At = migration.EndedItself, "closed by one of its ends during the handover", o.Now
-			if c.Outward && !o.Keeps {
-				one.Fate, one.Why = migration.Lost, "forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"
+			if one.Outward {
+				one.Fate, one.Why = migration.Lost, forgotten
 			}
 		default:
 			o.decide(&one, now)
@@ -139,6 +152,8 @@ func (o Judge) why(c guest.Connection) string {
 		return "UDP cannot change its address"
 	case c.Fallback:
 		return "fell back from MPTCP to plain TCP"
+	case c.Outward:
+		return "plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"
 	case c.Kind == guest.KindTCP:
 		return "plain TCP cannot change its address"
 	case o.Joins == nil:
@@ -211,7 +226,7 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []
 			ok = slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
 		}
 		if !ok {
-			c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now
+			c.endsInTunnel(now)
 			continue
 		}
 		for _, w := range at.Working {
@@ -231,7 +246,7 @@ func (s *Survival) Withdraw(expired bool, now int64) {
 		if c.Fate != migration.Tunnelled {
 			continue
 		}
-		c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now
+		c.endsInTunnel(now)
 		if expired {
 			c.Fate, c.Why = migration.Lost, "the lease of the tunnel ended"
 		}

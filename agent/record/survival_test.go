@@ -63,7 +63,7 @@ func TestSurvive(t *testing.T) {
 		{"address kept for good", Judge{Held: o.Held, Keeps: true, Now: now}, guest.Connections{List: before.List[:1]}, before,
 			[]string{"tunnelled: the guest keeps its address"}, [5]int{1, 0, 1, 0, 0}},
 		{"a container's own, which goes on", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{List: []guest.Connection{outward}},
-			[]string{"tunnelled: plain TCP cannot change its address"}, [5]int{1, 0, 1, 0, 0}},
+			[]string{"tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"}, [5]int{1, 0, 1, 0, 0}},
 		{"a container's own, which does not", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},
 			[]string{"lost: forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"}, [5]int{1, 0, 0, 0, 1}},
 		{"a container's own, which ended where the address is kept", Judge{Held: o.Held, Keeps: true, Now: now}, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},
@@ -118,6 +118,39 @@ func TestFollowSurvival(t *testing.T) {
 	}
 	if s.Connections[1].At != 7e9 || s.Tunnelled != 2 || s.Moved != 1 || s.Ended != 3 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestFollowOutward: a container's own connection that was idle in the handover, and that the guest has no more later on, was forgotten by it, also where
+// nothing else uses the tunnel by then; not where the guest keeps its address, and sends by the same NIC.
+func TestFollowOutward(t *testing.T) {
+	old, now := port("10.1.1.10:40000"), int64(7e9)
+	list := guest.Connections{List: []guest.Connection{{Kind: "tcp", Local: old, Remote: port("198.18.0.8:5432"), Outward: true}}}
+	const ended, forgotten = "ended: through the tunnel until it ended", "lost: forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"
+	for _, c := range []struct {
+		name  string
+		keeps bool
+		then  func(*Survival)
+		want  string
+	}{
+		{"looked at", false, func(s *Survival) { s.Follow(nil, nil, nil, now) }, forgotten},
+		{"there still", false, func(s *Survival) { s.Follow(list.List, nil, nil, now) }, "tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"},
+		{"nothing else uses it", false, func(s *Survival) { s.Withdraw(false, now) }, forgotten},
+		{"the lease ends", false, func(s *Survival) { s.Withdraw(true, now) }, "lost: the lease of the tunnel ended"},
+		{"its address is kept", true, func(s *Survival) { s.Follow(nil, nil, nil, now) }, ended},
+	} {
+		data, err := json.Marshal(Judge{Held: []netip.Addr{old.Addr()}, Kept: true, Keeps: c.keeps}.Survive(list, list))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s Survival // an agent may be started again between
+		if err := json.Unmarshal(data, &s); err != nil {
+			t.Fatal(err)
+		}
+		c.then(&s)
+		if got := fates(&s); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }
 
