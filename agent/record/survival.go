@@ -27,10 +27,10 @@ type Survivor struct {
 // forgotten is why an Outward one is lost.
 const forgotten = "forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"
 
-// endsInTunnel is said of one that was tunnelled, and is no more; now is as in a Judge.
-func (c *Survivor) endsInTunnel(now int64) {
+// endsInTunnel is said of one that was tunnelled, and is no more; closed: that its ends did so is known; now is as in a Judge.
+func (c *Survivor) endsInTunnel(closed bool, now int64) {
 	c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now
-	if c.Outward {
+	if c.Outward && !closed {
 		c.Fate, c.Why = migration.Lost, forgotten
 	}
 }
@@ -101,15 +101,18 @@ func (o Judge) Survive(before, after guest.Connections) *Survival {
 	}
 	s := &Survival{Connections: []Survivor{}, Omitted: before.Omitted}
 	for _, c := range before.List {
+		if c.Over {
+			continue
+		}
 		one := Survivor{Kind: c.Kind, Local: c.Local, Remote: c.Remote, Outward: c.Outward && !o.Keeps}
 		now, ok := there[keyOf(c)]
 		switch {
 		case !ok && after.Omitted > 0:
 			s.Omitted++ // it may be among those
 			continue
-		case !ok:
+		case !ok || now.Over:
 			one.Fate, one.Why, one.At = migration.EndedItself, "closed by one of its ends during the handover", o.Now
-			if one.Outward {
+			if one.Outward && !now.Over {
 				one.Fate, one.Why = migration.Lost, forgotten
 			}
 		default:
@@ -225,8 +228,8 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []
 		if !ok && c.Kind == guest.KindUDP {
 			ok = slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
 		}
-		if !ok {
-			c.endsInTunnel(now)
+		if !ok || at.Over {
+			c.endsInTunnel(at.Over, now)
 			continue
 		}
 		for _, w := range at.Working {
@@ -246,7 +249,7 @@ func (s *Survival) Withdraw(expired bool, now int64) {
 		if c.Fate != migration.Tunnelled {
 			continue
 		}
-		c.endsInTunnel(now)
+		c.endsInTunnel(false, now)
 		if expired {
 			c.Fate, c.Why = migration.Lost, "the lease of the tunnel ended"
 		}

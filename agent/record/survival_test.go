@@ -35,6 +35,8 @@ func TestSurvive(t *testing.T) {
 	fell.Fallback = true
 	outward := one("tcp", "198.18.0.8:8")
 	outward.Outward = true
+	closed := outward
+	closed.Over = true
 	before := guest.Connections{List: []guest.Connection{
 		one("mptcp", "198.18.0.1:1", at(old, 80)), one("mptcp", "198.18.0.2:2", at(old, 80)), one("mptcp", "198.18.0.3:3", at(old, 80)),
 		one("mptcp", "198.18.0.4:4", at(old, 80)), one("tcp", "198.18.0.5:5"), fell, one("udp", "198.18.0.7:7"),
@@ -66,6 +68,9 @@ func TestSurvive(t *testing.T) {
 			[]string{"tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"}, [5]int{1, 0, 1, 0, 0}},
 		{"a container's own, which does not", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},
 			[]string{"lost: forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"}, [5]int{1, 0, 0, 0, 1}},
+		{"a container's own, which was closed", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{List: []guest.Connection{closed}},
+			[]string{"ended: closed by one of its ends during the handover"}, [5]int{1, 0, 0, 1, 0}},
+		{"a container's own, of a list before", o, guest.Connections{List: []guest.Connection{closed}}, guest.Connections{List: []guest.Connection{closed}}, nil, [5]int{}},
 		{"a container's own, which ended where the address is kept", Judge{Held: o.Held, Keeps: true, Now: now}, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},
 			[]string{"ended: closed by one of its ends during the handover"}, [5]int{1, 0, 0, 1, 0}},
 		{"too many to list", o, before, guest.Connections{Omitted: 1, List: after.List[:1]}, []string{"moved: "}, [5]int{1, 1, 0, 0, 0}},
@@ -134,6 +139,11 @@ func TestFollowOutward(t *testing.T) {
 		want  string
 	}{
 		{"looked at", false, func(s *Survival) { s.Follow(nil, nil, nil, now) }, forgotten},
+		{"closed", false, func(s *Survival) {
+			over := list.List[0]
+			over.Over = true
+			s.Follow([]guest.Connection{over}, nil, nil, now)
+		}, ended},
 		{"there still", false, func(s *Survival) { s.Follow(list.List, nil, nil, now) }, "tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"},
 		{"nothing else uses it", false, func(s *Survival) { s.Withdraw(false, now) }, forgotten},
 		{"the lease ends", false, func(s *Survival) { s.Withdraw(true, now) }, "lost: the lease of the tunnel ended"},

@@ -128,5 +128,29 @@ func TestChannelSeesContainers(t *testing.T) {
 			must(t, err)
 		}
 		want(t, "TCP, when two have ended", users.TCP, 2)
+
+		list, err = c.Connections(ctx, old...)
+		must(t, err)
+		for _, conn := range asked {
+			must(t, conn.Close())
+		}
+		of := func() (found guest.Connection, there bool) {
+			list, err := c.Connections(ctx, old...)
+			must(t, err)
+			i := slices.IndexFunc(list.List, func(one guest.Connection) bool { return one.Outward })
+			if i < 0 {
+				return found, false
+			}
+			return list.List[i], true
+		}
+		one, there := of()
+		for end := time.Now().Add(10 * time.Second); there && !one.Over && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			one, there = of()
+		}
+		_, helper := c.(*guest.Client)
+		want(t, "it is told that a container's own was closed", one.Over, helper)
+		users, err = c.Users(ctx, old...)
+		must(t, err)
+		want(t, "TCP, when a container's own has ended too", [2]int{users.TCP, users.Outward}, [2]int{1, 0})
 	})
 }

@@ -24,6 +24,7 @@ type Connection struct {
 	Local  netip.AddrPort // an address of this machine, in whose name the other end is spoken to
 	Remote netip.AddrPort
 	State  string // established, close-wait, …
+	Over   bool   // both ends have closed it, or one has reset it, and the kernel remembers it still; Outward ones alone are told then
 	// Outward: this machine speaks in its own name for another, which asked for it. Where that is by masquerading, the kernel
 	// forgets the connection when its packets leave by another device (nf_nat_masquerade_inet_register_notifiers, nf_nat_oif_changed).
 	Outward bool
@@ -60,6 +61,9 @@ const (
 // states are those of TCP (linux/netfilter/nf_conntrack_tcp.h) in which data may still come. What has
 // no name here has not begun, or is over.
 var states = map[uint8]string{2: "syn-recv", 3: "established", 4: "fin-wait", 5: "close-wait"}
+
+// over are those of what has been, by the same names.
+var over = map[uint8]string{6: "last-ack", 7: "time-wait", 8: "close"}
 
 // silence bounds the wait for an answer of the kernel's.
 const silence = 10 * time.Second

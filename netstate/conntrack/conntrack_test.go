@@ -27,15 +27,18 @@ func TestSeen(t *testing.T) {
 		from, to, replies, replied netip.AddrPort
 		want                       []Connection
 	}{
-		"published":                 {destinationTranslated, established, client, guest, inside, client, []Connection{{guest, client, "established", false}}},
-		"a port of the guest's own": {destinationTranslated, established, client, guest, port("10.1.1.10:8080"), client, nil},
-		"that is over":              {destinationTranslated, timeWait, client, guest, inside, client, nil},
-		"by a flow table":           {destinationTranslated | offloaded, 0, client, guest, inside, client, []Connection{{guest, client, "established", false}}},
-		"asked for within":          {sourceTranslated, established, inside, client, client, guest, []Connection{{guest, client, "established", true}}},
+		"published":                  {destinationTranslated, established, client, guest, inside, client, []Connection{{guest, client, "established", false, false}}},
+		"a port of the guest's own":  {destinationTranslated, established, client, guest, port("10.1.1.10:8080"), client, nil},
+		"that is over":               {destinationTranslated, timeWait, client, guest, inside, client, nil},
+		"by a flow table":            {destinationTranslated | offloaded, 0, client, guest, inside, client, []Connection{{guest, client, "established", false, false}}},
+		"asked for within":           {sourceTranslated, established, inside, client, client, guest, []Connection{{guest, client, "established", false, true}}},
+		"asked for within, and over": {sourceTranslated, timeWait, inside, client, client, guest, []Connection{{guest, client, "time-wait", true, true}}},
+		"asked for within, by a flow table, which tells no state": {sourceTranslated | offloaded, timeWait, inside, client, client, guest,
+			[]Connection{{guest, client, "established", false, true}}},
 		"asked for within, of a service": {sourceTranslated | destinationTranslated, established, inside, service, node, guest,
-			[]Connection{{service, inside, "established", false}, {guest, node, "established", true}}},
+			[]Connection{{service, inside, "established", false, false}, {guest, node, "established", false, true}}},
 		"passed on to another": {sourceTranslated | destinationTranslated, established, client, guest, node, port("10.1.1.10:4000"),
-			[]Connection{{guest, client, "established", false}, {port("10.1.1.10:4000"), node, "established", true}}},
+			[]Connection{{guest, client, "established", false, false}, {port("10.1.1.10:4000"), node, "established", false, true}}},
 	} {
 		e := entry{tuple{unix.IPPROTO_TCP, c.from, c.to}, tuple{unix.IPPROTO_TCP, c.replies, c.replied}, c.status, c.state}
 		if got := e.seen(); !slices.Equal(got, c.want) {

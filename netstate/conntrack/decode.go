@@ -29,18 +29,21 @@ type tuple struct {
 // Where the destination was translated, others asked for it; where the source was, somebody behind this machine did, or
 // one beyond whom it passes on to another, which then sees one of its own.
 func (e entry) seen() (all []Connection) {
-	state, ok := states[e.state]
+	state, live := states[e.state]
 	if e.status&offloaded != 0 {
-		state, ok = "established", true
+		state, live = "established", true
 	}
-	if !ok || e.original.protocol != unix.IPPROTO_TCP {
+	if !live {
+		state = over[e.state]
+	}
+	if state == "" || e.original.protocol != unix.IPPROTO_TCP {
 		return nil
 	}
-	if e.status&destinationTranslated != 0 && e.original.to.Addr() != e.reply.from.Addr() {
+	if live && e.status&destinationTranslated != 0 && e.original.to.Addr() != e.reply.from.Addr() {
 		all = append(all, Connection{Local: e.original.to, Remote: e.original.from, State: state})
 	}
 	if e.status&sourceTranslated != 0 && e.original.from.Addr() != e.reply.to.Addr() {
-		all = append(all, Connection{Local: e.reply.to, Remote: e.reply.from, State: state, Outward: true})
+		all = append(all, Connection{Local: e.reply.to, Remote: e.reply.from, State: state, Over: !live, Outward: true})
 	}
 	return all
 }

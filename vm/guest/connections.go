@@ -26,6 +26,9 @@ type Connection struct {
 	// Outward: a container behind the guest began it, and the guest forwards it in its own name. A kernel that masquerades forgets it as
 	// its packets leave by another NIC.
 	Outward bool `json:"outward,omitempty"`
+	// Over: its ends have closed it, or one has reset it. Of Outward ones that a list before had told, as others that are missing then were
+	// forgotten; not every guest can say so.
+	Over bool `json:"over,omitempty"`
 }
 
 // Connections is the list of those on some addresses, or a part of it. Those that the

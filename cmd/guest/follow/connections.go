@@ -17,7 +17,10 @@ type Lists struct {
 	mu     sync.Mutex
 	number uint64
 	last   []guest.Connection
+	told   map[pair]bool // the Outward ones of the last list that was begun
 }
+
+type pair struct{ local, remote netip.AddrPort }
 
 // Connections begins a list, or, with the number of one, tells what comes after the first
 // from of it. Of a list that is not kept any more it tells nothing.
@@ -29,6 +32,7 @@ func (l *Lists) Connections(addrs []netip.Addr, number uint64, from int) (guest.
 		if err != nil {
 			return guest.Connections{}, err
 		}
+		l.tellOver(&all)
 		if l.last = nil; len(all) > guest.ConnectionsListed {
 			l.last = all
 		}
@@ -39,6 +43,22 @@ func (l *Lists) Connections(addrs []netip.Addr, number uint64, from int) (guest.
 		return guest.Connections{List: []guest.Connection{}}, nil
 	}
 	return part(l.last, number, from), nil
+}
+
+// tellOver leaves those that are over out of a list, but for such as were told before: of short ones a kernel remembers thousands.
+func (l *Lists) tellOver(all *[]guest.Connection) {
+	told := map[pair]bool{}
+	*all = slices.DeleteFunc(*all, func(c guest.Connection) bool {
+		key := pair{c.Local, c.Remote}
+		if c.Over && !l.told[key] {
+			return true
+		}
+		if c.Outward {
+			told[key] = true
+		}
+		return false
+	})
+	l.told = told
 }
 
 func part(all []guest.Connection, number uint64, from int) guest.Connections {
@@ -74,7 +94,7 @@ func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 		}
 	}
 	for _, c := range forwarded(addrs) {
-		all = append(all, guest.Connection{Kind: guest.KindTCP, Local: c.Local, Remote: c.Remote, State: c.State, Outward: c.Outward})
+		all = append(all, guest.Connection{Kind: guest.KindTCP, Local: c.Local, Remote: c.Remote, State: c.State, Outward: c.Outward, Over: c.Over})
 	}
 	udp, err := mptcp.ConnectedUDP()
 	if err != nil && !errors.Is(err, mptcp.ErrUnsupported) {

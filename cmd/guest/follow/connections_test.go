@@ -2,6 +2,7 @@ package follow
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"godwit/vm/guest"
@@ -42,5 +43,24 @@ func TestConnectionsListsBothKinds(t *testing.T) {
 	}
 	if again, err := l.Connections([]netip.Addr{from}, 0, 0); err != nil || again.Number == all.Number || l.last != nil {
 		t.Errorf("%+v, %v: want another list, and nothing kept of what fits", again, err)
+	}
+}
+
+// TestTellOver: of what is over a list has those alone that one before had told, also where nobody heard that one.
+func TestTellOver(t *testing.T) {
+	one := func(port uint16, over bool) guest.Connection {
+		return guest.Connection{Kind: guest.KindTCP, Local: netip.AddrPortFrom(from, port), Remote: netip.AddrPortFrom(from, 80), Outward: true, Over: over}
+	}
+	var l Lists
+	for i, c := range []struct{ all, want []guest.Connection }{
+		{[]guest.Connection{one(1, false), one(2, true)}, []guest.Connection{one(1, false)}},
+		{[]guest.Connection{one(1, true), one(2, true), one(3, true)}, []guest.Connection{one(1, true)}},
+		{[]guest.Connection{one(1, true), one(4, false)}, []guest.Connection{one(1, true), one(4, false)}},
+		{nil, nil},
+		{[]guest.Connection{one(1, true)}, nil},
+	} {
+		if l.tellOver(&c.all); !slices.EqualFunc(c.all, c.want, func(a, b guest.Connection) bool { return a.Local == b.Local && a.Over == b.Over }) {
+			t.Errorf("list %d: %+v, want %+v", i, c.all, c.want)
+		}
 	}
 }

@@ -43,6 +43,9 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 		users.Sockets = list(users.Sockets, s.Local, s.Remote, s.State.String())
 	}
 	for _, c := range forwarded(addrs) {
+		if c.Over {
+			continue
+		}
 		users.TCP++
 		if c.Outward {
 			users.Outward++
