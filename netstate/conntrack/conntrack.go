@@ -8,7 +8,9 @@ package conntrack
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -68,18 +70,36 @@ var over = map[uint8]string{6: "last-ack", 7: "time-wait", 8: "close"}
 // silence bounds the wait for an answer of the kernel's.
 const silence = 10 * time.Second
 
+// ErrUnsupported says that this kernel never tells what it tracks, such as without its module for that.
+var ErrUnsupported = errors.New("this kernel tells no tracked connections")
+
+// refused is an error of asking the kernel, ErrUnsupported where it would be the same another time.
+func refused(err error) error {
+	for _, never := range []unix.Errno{
+		unix.EINVAL, unix.EPERM, unix.EACCES, unix.ENOSYS, unix.ENOENT, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ESOCKTNOSUPPORT, unix.ECONNREFUSED,
+	} {
+		if errors.Is(err, never) {
+			return fmt.Errorf("%w: %w", ErrUnsupported, err)
+		}
+	}
+	return fmt.Errorf("list tracked connections: %w", err)
+}
+
 // Translated lists the forwarded TCP connections of which one of addrs, this machine's own, is one end, as
 // others see it, and a machine behind it has the other in truth. Where only the port is another than
 // the one asked for, the socket is this namespace's own, and nothing is listed. A kernel that
 // tracks nothing is asked nothing, and its modules are not loaded.
 func Translated(addrs []netip.Addr) ([]Connection, error) {
 	count, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
-	if err != nil || strings.TrimSpace(string(count)) == "0" {
-		return nil, nil //nolint:nilerr // it has no connection tracking
+	if errors.Is(err, fs.ErrNotExist) || strings.TrimSpace(string(count)) == "0" {
+		return nil, nil // it has no connection tracking
+	}
+	if err != nil {
+		return nil, refused(err)
 	}
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
-		return nil, fmt.Errorf("open ctnetlink: %w", err)
+		return nil, refused(err)
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(silence)); err != nil {
@@ -106,12 +126,12 @@ func Translated(addrs []netip.Addr) ([]Connection, error) {
 func list(conn *netlink.Conn, addr netip.Addr, status uint32) (entries []entry, err error) {
 	answers, err := conn.Execute(request(addr, status))
 	if err != nil {
-		return nil, fmt.Errorf("list tracked connections: %w", err)
+		return nil, refused(err)
 	}
 	for _, answer := range answers {
 		e, err := decode(answer.Data)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
 		entries = append(entries, e)
 	}

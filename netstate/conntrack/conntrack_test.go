@@ -1,8 +1,10 @@
 package conntrack
 
 import (
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -43,6 +45,29 @@ func TestSeen(t *testing.T) {
 		e := entry{tuple{unix.IPPROTO_TCP, c.from, c.to}, tuple{unix.IPPROTO_TCP, c.replies, c.replied}, c.status, c.state}
 		if got := e.seen(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestNotAsked: what the kernel could not be asked for now is not taken for nothing; what it never tells is said to be that.
+func TestNotAsked(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := Translated([]netip.Addr{netip.MustParseAddr("10.9.1.1")})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) || errors.Is(err, ErrUnsupported) {
+		t.Errorf("without a descriptor: %v, %v", all, err)
+	}
+	for errno, never := range map[unix.Errno]bool{unix.EINVAL: true, unix.EPERM: true, unix.EPROTONOSUPPORT: true, unix.ENOMEM: false, unix.ENOBUFS: false, unix.EINTR: false} {
+		if err := refused(&netlink.OpError{Op: "receive", Err: os.NewSyscallError("recvmsg", errno)}); errors.Is(err, ErrUnsupported) != never || !errors.Is(err, errno) {
+			t.Errorf("%v: %v", errno, err)
 		}
 	}
 }

@@ -93,7 +93,11 @@ func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: s.Local, Remote: s.Remote, State: s.State.String(), Fallback: s.Fallback})
 		}
 	}
-	for _, c := range forwarded(addrs) {
+	containers, err := forwarded(addrs)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range containers {
 		all = append(all, guest.Connection{Kind: guest.KindTCP, Local: c.Local, Remote: c.Remote, State: c.State, Outward: c.Outward, Over: c.Over})
 	}
 	udp, err := mptcp.ConnectedUDP()

@@ -42,7 +42,11 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 		users.TCP++
 		users.Sockets = list(users.Sockets, s.Local, s.Remote, s.State.String())
 	}
-	for _, c := range forwarded(addrs) {
+	containers, err := forwarded(addrs)
+	if err != nil {
+		return users, err
+	}
+	for _, c := range containers {
 		if c.Over {
 			continue
 		}
@@ -65,14 +69,14 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 	return users, nil
 }
 
-// forwarded are the connections that the guest forwards in the name of addrs. A kernel that does not tell them, such as without its
-// module for that, keeps nobody from knowing the others.
-func forwarded(addrs []netip.Addr) []conntrack.Connection {
+// forwarded are the connections that the guest forwards in the name of addrs. A kernel that never tells them keeps nobody from knowing
+// the others; one that does not just now leaves it unknown who needs addrs.
+func forwarded(addrs []netip.Addr) ([]conntrack.Connection, error) {
 	all, err := conntrack.Translated(addrs)
-	if err != nil {
-		return nil
+	if errors.Is(err, conntrack.ErrUnsupported) {
+		return nil, nil
 	}
-	return all
+	return all, err
 }
 
 // finishing says that nobody would miss the socket: it has no owner and has sent
