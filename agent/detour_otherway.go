@@ -171,7 +171,7 @@ func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
 
 // shrink has connections that begin from now on agree on packets that any tunnel carries in one piece.
 func (a *Agent) shrink(id string) error {
-	large := func(v netstate.Visiting) bool { return !v.AtHome() && (v.Fits == 0 || v.Fits > tunnel.LeastMTU) }
+	large := func(v netstate.Visiting) bool { return !v.AtHome() && (v.Fits == 0 || v.Fits > tunnel.AlwaysWhole) }
 	d, ok := a.detours.Get(id)
 	if !ok || !slices.ContainsFunc(d.Visiting, large) {
 		return nil
@@ -180,7 +180,7 @@ func (a *Agent) shrink(id string) error {
 		if d := all[id]; d != nil {
 			for k := range d.Visiting {
 				if large(d.Visiting[k]) {
-					d.Visiting[k].Fits = tunnel.LeastMTU
+					d.Visiting[k].Fits = tunnel.AlwaysWhole
 				}
 			}
 		}

@@ -86,8 +86,8 @@ func (c *Config) complete(now time.Time) error {
 		return fmt.Errorf("keys: wireguard needs a private key and the peer's")
 	case !c.Lease.After(now):
 		return fmt.Errorf("lease %s: has passed", c.Lease.Format(time.RFC3339))
-	case c.MTU < LeastMTU || c.MTU > 9000:
-		return fmt.Errorf("mtu %d: want %d to 9000", c.MTU, LeastMTU)
+	case c.MTU < leastMTU || c.MTU > mostMTU:
+		return fmt.Errorf("mtu %d: want %d to %d", c.MTU, leastMTU, mostMTU)
 	case len(c.socket()) > 107:
 		return fmt.Errorf("directory %s: too long for a unix socket", c.Dir)
 	}
@@ -103,9 +103,15 @@ func (c Config) halfRecord() string { return c.record() + ".new" } // while it i
 func (c Config) log() string        { return filepath.Join(c.Dir, c.Name+".log") }
 func (c Config) alias() string      { return Alias + " to " + c.Remote.String() } // of its device
 
-// LeastMTU, bytes: what is left of 1280, the least that a path has (RFC 8200 §5), beside 80 of
-// WireGuard. Less than 1280 is for IPv4 alone.
-const LeastMTU = 1200
+// Bounds of a tunnel's MTU, bytes: those of guests.
+const (
+	leastMTU = 576   // what every host takes whole (RFC 791 §3.1); with less than 1280 the kernel has no IPv6 there
+	mostMTU  = 65000 // with the headers of any kind it is one datagram
+)
+
+// AlwaysWhole, bytes, goes in one piece: it is what is left of 1280, the least that a path has (RFC 8200 §5), beside 80 of
+// WireGuard.
+const AlwaysWhole = 1200
 
 // InnerAddrs derives the link-local addresses of both ends from the outer pair:
 // the other end computes the same, swapped. None is of 169.254.169.0/24, where clouds have what their
