@@ -155,6 +155,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	go a.keepDetours(ctx)
 	a.actors.Go(func() { a.keepBoots(ctx) })
 	a.actors.Go(func() { a.boundLogs(ctx) })
+	a.actors.Go(func() { a.boundHistory(ctx) })
 	if a.config.Network.V6.IsValid() {
 		go a.hearRouters(ctx)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -124,6 +125,22 @@ var createJournal = journal.Create
 
 // endAgain is between tries to write the history, such as on a disk that is full.
 const endAgain = time.Second
+
+// historyLook is between two looks whether the history has grown.
+const historyLook = 10 * time.Minute
+
+// boundHistory keeps it short, until ctx ends. What the end of a lease will change stays whole.
+func (a *Agent) boundHistory(ctx context.Context) {
+	for sleep(ctx, historyLook) {
+		leased := map[string]bool{}
+		for _, d := range a.detours.List("") {
+			leased[migrationOf(d.ID)] = true
+		}
+		if err := a.records.Shorten(func(id string) bool { return leased[id] }); err != nil {
+			a.log.Warn("bound the history", "error", err)
+		}
+	}
+}
 
 // leftAlone says, as an error, that a journal of a migration is here and nobody goes on with it:
 // its guest may run here by it, whatever the history says of an earlier try.

@@ -1,7 +1,9 @@
 package leftover
 
 import (
+	"errors"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -107,21 +109,51 @@ type ended struct {
 	Left      []string          `json:"left"`
 }
 
-// reportsOf are those of a guest's migrations that can be read. The history is read once: that of years takes a while, and disks may be many.
+// reportsOf are those of a guest's migrations, also of what is kept of them in short; none where one cannot be read, as it may be of a later stay.
+// The history is read once: that of years takes a while, and disks may be many.
 func (o *owners) reportsOf(c *config.Config, guest string) []ended {
-	if o.history != nil {
-		return o.history[guest]
-	}
-	o.history = map[string][]ended{}
-	paths, err := statefile.Files(filepath.Join(c.State, "history"))
-	if err != nil {
-		return nil
-	}
-	for _, p := range paths {
-		var rep ended
-		if statefile.Read(p, &rep) == nil {
+	if o.history == nil {
+		o.history = map[string][]ended{}
+		all, err := readHistory(filepath.Join(c.State, "history"))
+		if err != nil {
+			return nil
+		}
+		for _, rep := range all {
 			o.history[rep.Guest] = append(o.history[rep.Guest], rep)
 		}
 	}
 	return o.history[guest]
+}
+
+// readHistory has each migration once, by its file's name there. An agent may be putting it away meanwhile, or be amending what it
+// had put away: what is not found whole is in short by then, and what is whole counts.
+func readHistory(dir string) (map[string]ended, error) {
+	whole, all := map[string]ended{}, map[string]ended{}
+	err := eachFile(dir, func(p string) error {
+		var rep ended
+		err := statefile.Read(p, &rep)
+		if err == nil {
+			whole[filepath.Base(p)] = rep
+		}
+		return err
+	})
+	if err == nil {
+		err = eachFile(dir+"-old", func(p string) error { return statefile.Read(p, &all) })
+	}
+	maps.Copy(all, whole)
+	return all, err
+}
+
+// eachFile reads those in dir that are there still, until one cannot be read.
+func eachFile(dir string, read func(path string) error) error {
+	paths, err := statefile.Files(dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		if err := read(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package leftover
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -79,28 +80,77 @@ func TestStale(t *testing.T) {
 		"two guests may have it":                                     {"web-2-a-3-b.raw", "web", []record.Report{left("web-2-a-3-b.raw", 4, 0)}, false},
 		"no disk of ours":                                            {"web-2-root.qcow2", "web", []record.Report{left("web-2-root.qcow2", 4, 0)}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			state := t.TempDir()
-			for i, rep := range c.history {
-				data, err := json.Marshal(rep)
-				if err != nil {
-					t.Fatal(err)
+		for kept, put := range map[string]func(i int, rep record.Report) (whole, short bool){
+			"whole":         func(int, record.Report) (bool, bool) { return true, false },
+			"in short":      func(int, record.Report) (bool, bool) { return false, true },
+			"some in short": func(i int, _ record.Report) (bool, bool) { return i%2 == 0, i%2 > 0 },
+			"put away, and those that left there still": func(_ int, rep record.Report) (bool, bool) { return len(rep.Left) > 0, true },
+		} {
+			t.Run(name+", "+kept, func(t *testing.T) {
+				state := t.TempDir()
+				keepHistory(t, state, c.history, put)
+				write(t, filepath.Join(state, "disks", c.file), nil)
+				o := &owners{held: map[string]care.Held{}}
+				if c.held != "" {
+					o.held[c.held] = care.Held{Epoch: 5, Description: config.Description{Name: c.held, Disks: []vm.Disk{{ID: "root"}}}}
 				}
-				write(t, filepath.Join(state, "history", string(rune('a'+i))+".json"), data)
-			}
-			write(t, filepath.Join(state, "disks", c.file), nil)
-			o := &owners{held: map[string]care.Held{}}
-			if c.held != "" {
-				o.held[c.held] = care.Held{Epoch: 5, Description: config.Description{Name: c.held, Disks: []vm.Disk{{ID: "root"}}}}
-			}
-			info, err := os.Stat(filepath.Join(state, "disks", c.file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if why := o.stale(&config.Config{Host: "here", State: state}, fs.FileInfoToDirEntry(info)); (why != "") != c.stale {
-				t.Errorf("left over: %q, want %v", why, c.stale)
-			}
-		})
+				if why := o.stale(&config.Config{Host: "here", State: state}, entryOf(t, filepath.Join(state, "disks", c.file))); (why != "") != c.stale {
+					t.Errorf("left over: %q, want %v", why, c.stale)
+				}
+			})
+		}
+	}
+}
+
+// keepHistory writes what put says of each report, as record.Store does.
+func keepHistory(t *testing.T, state string, history []record.Report, put func(int, record.Report) (whole, short bool)) {
+	t.Helper()
+	older := map[string]record.Report{}
+	for i, rep := range history {
+		name := fmt.Sprintf("m-%08x.json", i)
+		whole, short := put(i, rep)
+		if whole {
+			write(t, filepath.Join(state, "history", name), jsonOf(t, rep))
+		}
+		if short {
+			older[name] = rep
+		}
+	}
+	write(t, filepath.Join(state, "history-old", "00.json"), jsonOf(t, older))
+}
+
+func jsonOf(t *testing.T, value any) []byte {
+	t.Helper()
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func entryOf(t *testing.T, path string) fs.DirEntry {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fs.FileInfoToDirEntry(info)
+}
+
+// TestReportThatCannotBeRead: it may be of a later stay of the guest, and so proves nothing of any disk.
+func TestReportThatCannotBeRead(t *testing.T) {
+	for _, damaged := range []string{"history/m-0000000f.json", "history-old/0f.json"} {
+		c := &config.Config{Host: "here", State: t.TempDir()}
+		write(t, filepath.Join(c.State, "history", "m-00000001.json"), jsonOf(t, left("web-3-root.raw", 4, 0)))
+		write(t, filepath.Join(c.State, "disks", "web-3-root.raw"), nil)
+		disk := entryOf(t, filepath.Join(c.State, "disks", "web-3-root.raw"))
+		if (&owners{}).stale(c, disk) == "" {
+			t.Error("its guest left it")
+		}
+		write(t, filepath.Join(c.State, damaged), []byte(`{"m-`))
+		if o := (&owners{}); o.stale(c, disk) != "" || o.stale(c, disk) != "" {
+			t.Errorf("it is called left over, though %s cannot be read", damaged)
+		}
 	}
 }
 

@@ -30,11 +30,12 @@ const (
 
 // Store is what a host's agent knows of its migrations: the records of those since it started, and the history, which
 // has the report of each that has ended in a file: ID.json of one that left the host, ID-destination.json of one that
-// came. It is safe for use by many.
+// came; in short, where that is long ago (older.go). It is safe for use by many.
 type Store struct {
-	host string
-	dir  string // of the history
-	log  *slog.Logger
+	host  string
+	dir   string // of the history
+	older string // of what is kept in short
+	log   *slog.Logger
 
 	mu sync.Mutex
 	by map[string]*Record
@@ -42,9 +43,9 @@ type Store struct {
 	writing sync.Mutex // of the history: what one reads to change it, no other changes
 }
 
-// NewStore has no records yet; nothing is touched.
+// NewStore has no records yet; nothing is touched. Its directories are dir and dir-old.
 func NewStore(host, dir string, log *slog.Logger) *Store {
-	return &Store{host: host, dir: dir, log: log, by: map[string]*Record{}}
+	return &Store{host: host, dir: dir, older: dir + "-old", log: log, by: map[string]*Record{}}
 }
 
 // Add makes a migration known, and bounds what is.
@@ -157,42 +158,59 @@ func (s *Store) History(id string) (rep Report, known bool, err error) {
 	if !migration.ValidID(id) {
 		return Report{}, false, nil
 	}
-	for _, name := range []string{id + "-destination.json", id + ".json"} {
-		rep, known, err = s.Ended(name)
-		if known || err != nil {
-			return rep, known, err
-		}
-	}
-	return Report{}, false, nil
+	return s.first(id+"-destination.json", id+".json")
 }
 
-// Ended reads one file of the history.
-func (s *Store) Ended(name string) (rep Report, known bool, err error) {
-	err = statefile.Read(filepath.Join(s.dir, name), &rep)
-	if errors.Is(err, os.ErrNotExist) {
-		return Report{}, false, nil
+// Ended reads one file of the history, or its short form.
+func (s *Store) Ended(name string) (rep Report, known bool, err error) { return s.first(name) }
+
+// first is the first of a migration's files that there is, or the first short form.
+func (s *Store) first(names ...string) (rep Report, known bool, err error) {
+	for _, name := range names {
+		if err = s.readWhole(name, &rep); err == nil {
+			return rep, true, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return Report{}, false, err
+		}
 	}
+	all, err := s.readShorts(names[0])
+	for _, name := range names {
+		if rep, known = all[name]; known {
+			return rep, true, nil
+		}
+	}
+	return Report{}, false, err
+}
+
+// readWhole is statefile.Read of a file of the history.
+func (s *Store) readWhole(name string, rep *Report) error {
+	err := statefile.Read(filepath.Join(s.dir, name), rep)
 	if err == nil && !strings.HasPrefix(name, rep.ID) {
 		err = fmt.Errorf("read history %s: it is of migration %s; %w", name, rep.ID, statefile.ErrUnread)
 	}
-	if err != nil {
-		return Report{}, false, err
-	}
-	return rep, true, nil
+	return err
 }
 
 // endedBefore reads the newest reports of migrations that ended here under earlier agents, most at
 // most, of those that are not known.
-func (s *Store) endedBefore(most int, known []Report) []Report {
+func (s *Store) endedBefore(most int, reports []Report) []Report {
+	known := map[string]bool{}
+	for _, r := range reports {
+		known[r.ID] = true
+	}
+	files, err := s.whole()
+	if err != nil {
+		s.log.Warn("history", "error", err)
+	}
 	var out []Report
-	for _, id := range s.endedIDs() {
-		if len(out) >= most {
-			break
-		}
-		if slices.ContainsFunc(known, func(r Report) bool { return r.ID == id }) {
+	for _, f := range files {
+		id := idOf(f.Name())
+		if len(out) >= most || known[id] {
 			continue
 		}
-		rep, ok, err := s.History(id)
+		known[id] = true
+		rep, ok, err := s.Ended(f.Name())
 		if err != nil {
 			s.log.Warn("history", "migration", id, "error", err)
 		}
@@ -200,24 +218,7 @@ func (s *Store) endedBefore(most int, known []Report) []Report {
 			out = append(out, rep)
 		}
 	}
-	return out
-}
-
-// endedIDs are the migrations that the history has, the one that was written last first.
-func (s *Store) endedIDs() []string {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.log.Warn("history", "error", err)
-	}
-	written := map[string]time.Time{}
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".json")
-		info, err := e.Info()
-		if id := strings.TrimSuffix(name, "-destination"); ok && err == nil && migration.ValidID(id) && info.ModTime().After(written[id]) {
-			written[id] = info.ModTime()
-		}
-	}
-	return slices.SortedFunc(maps.Keys(written), func(x, y string) int { return written[y].Compare(written[x]) })
+	return append(out, s.olderReports(most-len(out), known)...)
 }
 
 // Amend changes the report of a migration that has ended here, or is about to. change must not amend another.
