@@ -31,7 +31,6 @@ import (
 type pathTunnel struct {
 	Key string         `json:"key"`           // public
 	End netip.AddrPort `json:"end"`           // outer
-	To  netip.Addr     `json:"to,omitzero"`   // of the source: at which uplink the other end is to be; invalid: an agent of before does not say
 	MTU int            `json:"mtu,omitempty"` // bytes; of the source, which has measured it
 }
 
@@ -43,18 +42,6 @@ func direct(p migration.Plan) bool { return p.Transfer == "qemu-mptcp" || p.Inse
 // seen where 40 were asked for, perhaps as its packets of 512 KiB are much for a tenth of a second. Our forwarder keeps it.
 func mayGoOpen(req migration.Request) bool {
 	return req.InsecureTransfer && (req.Transfer != "qemu-multifd" || req.Bandwidth == 0)
-}
-
-// transferPaths are the pairs of uplinks that a plan's transfer uses.
-func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
-	if ownPath(p) || p.Transfer == "qemu-mptcp" {
-		return config.LanePaths(all)
-	}
-	paths := config.MemoryPaths(all)
-	if p.Transfer == "qemu-tcp" || p.Transfer == "qemu-xbzrle" || p.Insecure && p.Transfer == "qemu-multifd" {
-		return paths[:min(1, len(paths))]
-	}
-	return paths
 }
 
 // memoryTunnelName is the device of path number k; at most 15 characters.
@@ -119,7 +106,7 @@ func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []p
 			return nil, nil, err
 		}
 		c.Name, c.MTU = memoryTunnelName(id, k), min(max(mtus[k], leastMemoryMTU), mostMemoryMTU)
-		offers = append(offers, pathTunnel{Key: public, End: c.Local, To: p.Remote, MTU: c.MTU})
+		offers = append(offers, pathTunnel{Key: public, End: c.Local, MTU: c.MTU})
 		configs = append(configs, c)
 	}
 	return offers, configs, nil
@@ -199,7 +186,7 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 		for k, t := range p.MemoryTunnels {
 			mtus[k] = t.MTU
 		}
-		offers, configs, err := m.a.offerTunnels(m.plan.ID, m.meant(paths, p.MemoryTunnels), mtus, p.MemoryTunnels, p.InnerUsed)
+		offers, configs, err := m.a.offerTunnels(m.plan.ID, paths, mtus, p.MemoryTunnels, p.InnerUsed)
 		if err != nil {
 			return err
 		}
@@ -223,25 +210,6 @@ func (m *incoming) paths() []peer.Path {
 		all[i].Local, all[i].Remote = p.Remote, p.Local
 	}
 	return all
-}
-
-// meant are the paths for which the source has asked for tunnels. By their order here they may be others than its own: each host has its
-// uplinks, and the other's, in an order of its own, and need not know each rate. One of before does not say; nor is it believed
-// where a pair is none that carries migrations here.
-func (m *incoming) meant(paths []peer.Path, asked []pathTunnel) []peer.Path {
-	n, _ := m.a.config.Find(m.plan.From)
-	var out []peer.Path
-	for _, p := range asked {
-		for _, known := range m.a.config.Paths(n) {
-			if known.Memory && known.Local == p.To && known.Remote == p.End.Addr() {
-				out = append(out, known)
-			}
-		}
-	}
-	if len(out) != len(asked) {
-		return paths
-	}
-	return out
 }
 
 func (m *incoming) holdStream() *transfer.HoldListener {

@@ -3,6 +3,7 @@ package agent
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"godwit/agent/care"
@@ -44,34 +45,38 @@ func TestTransferPaths(t *testing.T) {
 	}
 }
 
-// TestTunnelsAsTheSourceMeans: both ends of each tunnel for memory are at the uplinks of one path, also where the hosts have them in other orders, or
+// TestPathsAsTheSourceMeans: both ends of each tunnel for memory are at the uplinks of one path, also where the hosts have them in other orders, or
 // one does not know the other's rates; a source of before says nothing of that, and one that means what is no path here is not believed.
-func TestTunnelsAsTheSourceMeans(t *testing.T) {
+func TestPathsAsTheSourceMeans(t *testing.T) {
 	up := func(name, addr string, rate int64) config.Uplink {
 		return config.Uplink{Name: name, Address: netip.MustParseAddr(addr), Carries: "both", Rate: rate}
 	}
 	here := []config.Uplink{up("fibre", "127.0.0.1", 100e6), up("six", "::1", 200e6)}
-	there := []config.Uplink{up("fibre", "127.0.1.1", 500e6), up("six", "::1", 500e6)}
+	there := []config.Uplink{up("fibre", "127.0.1.1", 500e6), up("six", "::2", 500e6)}
 	unrated := []config.Uplink{up("fibre", "127.0.0.1", 0), up("six", "::1", 0)}
-	paris := bareAgent(t, &config.Config{Host: "paris", Uplinks: here, Peers: []config.Neighbour{{Host: "rome", Uplinks: there}}})
 	rome := bareAgent(t, &config.Config{Host: "rome", Uplinks: there, Peers: []config.Neighbour{{Host: "paris", Uplinks: unrated}}})
-	plan := migration.Plan{ID: "m-00c0ffee", From: "paris", To: "rome", Transfer: "qemu-mptcp"}
-	source, m := &outgoing{a: paris, plan: plan}, &incoming{a: rome, plan: plan}
-	paths := source.paths(config.Neighbour{Uplinks: there})
-	asked, _, err := paris.offerTunnels(plan.ID, paths, []int{1400, 1400}, nil, nil)
-	if err != nil || len(asked) != 2 {
-		t.Fatal(asked, err)
-	}
-	for k, p := range m.meant(m.paths(), asked) {
-		if p.Local != paths[k].Remote || p.Remote != paths[k].Local {
-			t.Errorf("tunnel %d is of %s here, and there of %s", k, paths[k].Name, p.Name)
+	paths := func(named ...string) (out []string) {
+		plan := migration.Plan{From: "paris", To: "rome", Transfer: "qemu-mptcp"}
+		for _, pair := range named {
+			local, remote, _ := strings.Cut(pair, " ")
+			plan.Paths = append(plan.Paths, [2]netip.Addr{netip.MustParseAddr(local), netip.MustParseAddr(remote)})
 		}
+		for _, p := range (&incoming{a: rome, plan: plan}).paths() {
+			out = append(out, p.Remote.String()+" "+p.Local.String())
+		}
+		return out
 	}
-	own := m.paths()
-	for name, to := range map[string]netip.Addr{"of before": {}, "no uplink": netip.MustParseAddr("127.0.1.9"), "of the other family": netip.MustParseAddr("127.0.1.1")} {
-		asked[0].To = to
-		if got := m.meant(own, asked); !slices.Equal(got, own) {
-			t.Errorf("%s: %v", name, got)
+	var meant []string
+	for _, p := range (&config.Config{Uplinks: here}).Paths(config.Neighbour{Uplinks: there}) {
+		meant = append(meant, p.Local.String()+" "+p.Remote.String())
+	}
+	own := paths()
+	if got := paths(meant...); slices.Equal(own, meant) || !slices.Equal(got, meant) {
+		t.Errorf("%q, of own accord %q, want %q", got, own, meant)
+	}
+	for _, what := range []string{"127.0.0.1 127.0.1.9", "127.0.0.1 ::2", "127.0.1.1 127.0.0.1"} {
+		if got := paths(meant[0], what); !slices.Equal(got, own) {
+			t.Errorf("%s: %q, want %q", what, got, own)
 		}
 	}
 }

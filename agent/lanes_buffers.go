@@ -1,16 +1,11 @@
 package agent
 
 import (
-	"context"
 	"fmt"
-	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
-	"godwit/agent/limits"
 	"godwit/agent/peer"
-	"godwit/agent/probe"
 	"godwit/migration"
 )
 
@@ -28,29 +23,6 @@ type connection struct {
 
 // supposedRate is what paths whose rate is not known should be able to carry, bit/s.
 const supposedRate = 1e9
-
-// beginRoundTrips measures the RTTs of paths; what it returns waits for them, and takes one
-// that does not answer to have the RTT that it is given.
-func (m *outgoing) beginRoundTrips(ctx context.Context, paths []peer.Path) (wait func(otherwise time.Duration) []time.Duration) {
-	ctx, cancel := limits.RoundTrip.On(ctx)
-	trips := make([]time.Duration, len(paths))
-	var all sync.WaitGroup
-	for k, p := range paths {
-		all.Go(func() {
-			trips[k], _ = probe.RoundTrip(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, probe.Least)
-		})
-	}
-	return func(otherwise time.Duration) []time.Duration {
-		defer cancel()
-		all.Wait()
-		for k, rtt := range trips {
-			if rtt == 0 {
-				trips[k] = otherwise
-			}
-		}
-		return trips
-	}
-}
 
 // lastTrip is the round trip that counts for the last bytes of a transfer, of those of its paths; 0 of none. Our own data path brings
 // them by the shortest. QEMU waits for all of its connections, and MPTCP sends by each of its subflows.

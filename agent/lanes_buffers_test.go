@@ -1,15 +1,12 @@
 package agent
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"godwit/agent/config"
 	"godwit/agent/peer"
-	"godwit/agent/probe"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -93,24 +90,5 @@ func TestCheckSaysBuffers(t *testing.T) {
 		if want := peer.Window(125e6, 100*time.Millisecond); m.work.window < want == larger {
 			t.Errorf("larger ones are given: %v; a window of %d bytes, and the way needs %d", larger, m.work.window, want)
 		}
-	}
-}
-
-// TestRoundTrips: each path is measured, and one that does not answer is waited for a while only.
-func TestRoundTrips(t *testing.T) {
-	port, err := freeUDPPort(loopback)
-	if err != nil {
-		t.Fatal(err)
-	}
-	probes, err := probe.Reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(loopback, port)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const tunnels = time.Second
-	m := &outgoing{a: bareAgent(t, &config.Config{Port: port}), work: &sourceWork{accepted: Acceptance{Token: probes.Token()}}}
-	nobody := netip.MustParseAddr("127.0.0.2")
-	trips := m.beginRoundTrips(t.Context(), []peer.Path{{Local: loopback, Remote: loopback}, {Local: loopback, Remote: nobody}})(tunnels)
-	if trips[0] <= 0 || trips[0] >= tunnels || trips[1] != tunnels {
-		t.Errorf("round trips %v", trips)
 	}
 }

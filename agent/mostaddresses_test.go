@@ -33,4 +33,7 @@ func TestMostAddresses(t *testing.T) {
 			t.Errorf("with %d addresses, which it keeps: %v", held, err)
 		}
 	}
+	if err := checkPlan(migration.Plan{Guest: d.Name, Paths: make([][2]netip.Addr, migration.MostAddresses+1)}, d); err == nil {
+		t.Error("a plan of more paths was taken")
+	}
 }

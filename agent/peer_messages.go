@@ -63,6 +63,8 @@ func checkPlan(plan migration.Plan, d config.Description) error {
 	}
 	if held, next := len(plan.Held), len(plan.Next); held > migration.MostAddresses || next > migration.MostAddresses {
 		return wrong("%d addresses that it holds, %d next ones", held, next)
+	} else if len(plan.Paths) > migration.MostAddresses {
+		return wrong("%d paths", len(plan.Paths))
 	} else if !plan.KeepsAddress() && held+next > migration.MostAddresses { // it may keep all of them, and nobody reads what has more
 		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 			"guest %s keeps %d addresses for what could not follow it, and has no more than %d with the next: wait until their leases end (`godwit guest show %[1]s`)",

@@ -231,16 +231,15 @@ func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
 	}
 	trying, end := context.WithCancel(ctx)
 	defer end()
-	paths := m.paths(n)
-	trips := m.beginRoundTrips(trying, paths)
+	trips := m.beginRoundTrips(trying, n)
 	if err := m.chooseGuestPath(ctx, guests, m.a.hasTunnel); err != nil {
 		return err
 	}
 	local, remote := m.work.guestPath.Local, m.work.guestPath.Remote
 	m.fit(ctx, local, netip.AddrPortFrom(remote, m.a.config.Port))
-	m.work.trips = trips(m.work.rtt)
+	m.choosePaths(n, trips())
 	m.measureMemoryPaths(ctx, n)
-	m.noteBuffers(connections(m.plan, paths, m.work.trips))
+	m.noteBuffers(connections(m.plan, m.paths(n), m.work.trips))
 	return m.checkTunnel(local, remote)
 }
 

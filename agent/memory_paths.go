@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/limits"
+	"godwit/agent/peer"
+	"godwit/agent/probe"
+	"godwit/migration"
+)
+
+// This file chooses the pairs of uplinks over which memory and disks go: by their rates, and where the check finds that
+// some of those do not reach each other, as private ones do not reach public ones, of those that do. The plan has them.
+
+// transferPaths are the pairs of uplinks that a plan's transfer uses, of all from its source to its destination. By their rates they
+// need not be the same at both hosts, each of which has its uplinks and the other's in an order of its own; so those of the plan count, where there
+// are such.
+func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
+	if named := pathsOf(all, p.Paths); len(named) > 0 {
+		return named
+	}
+	if ownPath(p) || p.Transfer == "qemu-mptcp" {
+		return config.LanePaths(all)
+	}
+	paths := config.MemoryPaths(all)
+	if p.Transfer == "qemu-tcp" || p.Transfer == "qemu-xbzrle" || p.Insecure && p.Transfer == "qemu-multifd" {
+		return paths[:min(1, len(paths))]
+	}
+	return paths
+}
+
+// ends are the addresses of a path's uplinks.
+func ends(p peer.Path) [2]netip.Addr { return [2]netip.Addr{p.Local, p.Remote} }
+
+// pathsOf are those between such ends; nil where one of them is none that carries migrations.
+func pathsOf(all []peer.Path, named [][2]netip.Addr) (out []peer.Path) {
+	for _, pair := range named {
+		k := slices.IndexFunc(all, func(p peer.Path) bool { return p.Memory && ends(p) == pair })
+		if k < 0 {
+			return nil
+		}
+		out = append(out, all[k])
+	}
+	config.ShareEnds(out)
+	return out
+}
+
+// beginRoundTrips measures the round trips of the paths that memory has by their rates, and, where one of them does not answer soon, of the other
+// pairs of uplinks that carry migrations, too. What it returns waits for the first, and, as long as one of them is silent, for the others.
+func (m *outgoing) beginRoundTrips(ctx context.Context, n config.Neighbour) (wait func() map[[2]netip.Addr]time.Duration) {
+	ctx, cancel := limits.RoundTrip.On(ctx)
+	m.plan.Paths = nil
+	first := m.paths(n)
+	var mu sync.Mutex
+	trips := map[[2]netip.Addr]time.Duration{}
+	try := func(p peer.Path) {
+		rtt, err := probe.RoundTrip(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, probe.Least)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			trips[ends(p)] = rtt
+		}
+	}
+	silent := func(p peer.Path) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return trips[ends(p)] == 0
+	}
+	var firsts, others sync.WaitGroup
+	for _, p := range m.a.config.Paths(n) {
+		switch {
+		case slices.ContainsFunc(first, func(f peer.Path) bool { return ends(f) == ends(p) }):
+			firsts.Go(func() { try(p) })
+		case p.Memory:
+			others.Go(func() {
+				if sleep(ctx, othersAfter) && slices.ContainsFunc(first, silent) {
+					try(p)
+				}
+			})
+		}
+	}
+	return func() map[[2]netip.Addr]time.Duration {
+		defer cancel()
+		if firsts.Wait(); !slices.ContainsFunc(first, silent) {
+			cancel()
+		}
+		others.Wait()
+		return trips
+	}
+}
+
+// choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless one of these is of no use.
+// One that did not answer and is tried on is taken to be as long as the tunnel's.
+func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.Duration) {
+	chosen := m.paths(n)
+	usable := reaching(m.plan, m.a.config.Paths(n), func(p peer.Path) bool { return trips[ends(p)] > 0 })
+	useless := slices.DeleteFunc(slices.Clone(chosen), func(p peer.Path) bool {
+		return slices.ContainsFunc(usable, func(u peer.Path) bool { return ends(u) == ends(p) })
+	})
+	if len(useless) > 0 {
+		chosen = transferPaths(m.plan, usable)
+		m.rec.Note(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(useless), ", ")))
+	}
+	m.work.trips = nil
+	for _, p := range chosen {
+		m.plan.Paths = append(m.plan.Paths, ends(p))
+		m.work.trips = append(m.work.trips, cmp.Or(trips[ends(p)], m.work.rtt))
+	}
+}
+
+// reaching are those of all pairs of uplinks that a transfer may use, the ones that answer first. Of the others our own data path tries on
+// those of an uplink by which nothing answers, as that may be down for a while; QEMU's connections are all lost with one of them. Where nothing answers, nothing is known.
+func reaching(plan migration.Plan, all []peer.Path, answers func(peer.Path) bool) []peer.Path {
+	var out, silent []peer.Path
+	here, there := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	for _, p := range all {
+		switch {
+		case p.Memory && answers(p):
+			here[p.Local], there[p.Remote] = true, true
+			out = append(out, p)
+		case p.Memory:
+			silent = append(silent, p)
+		}
+	}
+	known := len(out) > 0
+	for _, p := range silent {
+		if !known || ownPath(plan) && !(here[p.Local] && there[p.Remote]) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// reflectTo answers each datagram at an address that comes from one of these, until the test ends.
+func reflectTo(t *testing.T, at netip.AddrPort, from ...string) {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		for buf := make([]byte, 16<<10); ; {
+			n, who, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			if slices.Contains(from, who.Addr().String()) {
+				conn.WriteToUDPAddrPort(buf[:n], who) //nolint:errcheck // it may be closed
+			}
+		}
+	}()
+}
+
+const guests1, fast1, slow1, guests2, fast2, slow2 = "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.1.1", "127.0.1.2", "127.0.1.3"
+
+// fastAndSlow is a migration between hosts with an uplink for guests and a fast and a slow one for migrations each, of which those of rome answer whom they are to.
+func fastAndSlow(t *testing.T, transfer string, fast, slow []string) (*outgoing, config.Neighbour) {
+	t.Helper()
+	uplinks := func(guests, fast, slow string) []config.Uplink {
+		return []config.Uplink{
+			{Name: "guests", Address: netip.MustParseAddr(guests), Carries: "guest"},
+			{Name: "fast", Address: netip.MustParseAddr(fast), Carries: "migration", Rate: 100e6},
+			{Name: "slow", Address: netip.MustParseAddr(slow), Carries: "migration", Rate: 50e6},
+		}
+	}
+	m, n := budgeted(t, "precopy", 0, 0)
+	m.a.config.Uplinks, n.Uplinks = uplinks(guests1, fast1, slow1), uplinks(guests2, fast2, slow2)
+	port, err := freeUDPPort(netip.MustParseAddr(fast2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.a.config.Port, m.a.config.Network.MTU, m.a.detours = port, 1400, detour.New("", config.Network{}, nil)
+	reflectAfter(t, netip.AddrPortFrom(netip.MustParseAddr(guests2), port), 20*time.Millisecond)
+	for addr, from := range map[string][]string{fast2: fast, slow2: slow} {
+		reflectTo(t, netip.AddrPortFrom(netip.MustParseAddr(addr), port), from...)
+	}
+	m.work.accepted = Acceptance{Token: make([]byte, 16), Probe: port}
+	m.plan.Transfer, m.plan.Tunnel = transfer, "auto"
+	return m, n
+}
+
+// TestPathsThatReachEachOther: uplinks that do not reach each other, though they would be paired by their rates, carry nothing where other pairs do, at
+// either end and after an agent's restart, and that is said; those of an uplink by which nothing answers are tried on, but by QEMU, which all of its connections are lost with.
+func TestPathsThatReachEachOther(t *testing.T) {
+	both := []string{fast1, slow1}
+	for _, c := range []struct {
+		name       string
+		fast, slow []string // who is answered there
+		want, qemu string
+	}{
+		{"all", both, both, "fast-fast slow-slow", "fast-fast slow-slow"},
+		{"crossed", []string{slow1}, []string{fast1}, "fast-slow slow-fast", "fast-slow slow-fast"},
+		{"slow ones do not meet", both, []string{fast1}, "fast-fast fast-slow slow-fast", "fast-fast"},
+		{"fast ones do not meet", []string{slow1}, both, "fast-slow slow-fast", "fast-slow slow-fast"},
+		{"slow is down", []string{fast1}, []string{fast1}, "fast-fast slow-slow", "fast-fast"},
+		{"fast is down there", nil, both, "fast-fast slow-slow", "fast-slow"},
+	} {
+		for transfer, want := range map[string]string{"lanes": c.want, "mptcp": c.want, "qemu-multifd": c.qemu, "qemu-tcp": strings.Fields(c.qemu)[0]} {
+			t.Run(c.name+" "+transfer, func(t *testing.T) {
+				t.Parallel()
+				m, n := fastAndSlow(t, transfer, c.fast, c.slow)
+				if err := m.tryPaths(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+				paths := m.paths(n)
+				if got := strings.Join(pathNames(paths), " "); got != want {
+					t.Errorf("memory goes over %s, want %s", got, want)
+				}
+				for k, p := range paths { // a silent one is taken to be as long as the guests'
+					answers := slices.Contains(map[string][]string{fast2: c.fast, slow2: c.slow}[p.Remote.String()], p.Local.String())
+					if trip := m.work.trips[k]; trip == 0 || answers == (trip == m.work.rtt) {
+						t.Errorf("%s, which answers: %v: a round trip of %v, the guests' %v", p.Name, answers, trip, m.work.rtt)
+					}
+				}
+				byRate := (&outgoing{a: m.a, plan: migration.Plan{Transfer: transfer}}).paths(n)
+				notes := strings.Join(m.rec.Snapshot().Notes, "\n")
+				if said := strings.Contains(notes, "memory goes over "+strings.Join(pathNames(paths), ", ")); said != !slices.Equal(pathNames(paths), pathNames(byRate)) {
+					t.Errorf("notes: %s", notes)
+				}
+				rome := bareAgent(t, &config.Config{Host: "rome", Uplinks: n.Uplinks, Peers: []config.Neighbour{{Host: "paris", Uplinks: m.a.config.Uplinks}}})
+				told, err := json.Marshal(m.plan) // as the journal and the destination have it
+				var plan migration.Plan
+				if err := errors.Join(err, json.Unmarshal(told, &plan)); err != nil {
+					t.Fatal(err)
+				}
+				if again := (&outgoing{a: m.a, plan: plan}).paths(n); !slices.Equal(again, paths) {
+					t.Errorf("%v, and by the journal %v", paths, again)
+				}
+				there := (&incoming{a: rome, plan: plan}).paths()
+				if !slices.EqualFunc(paths, there, func(a, b peer.Path) bool { return a.Local == b.Remote && a.Remote == b.Local }) {
+					t.Errorf("%v here, and there %v", paths, there)
+				}
+			})
+		}
+	}
+}
