@@ -1,0 +1,84 @@
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/migration"
+)
+
+// By their rates montreal's private uplink has sanjose's public one opposite, and its public one that site's private one, none of which meet.
+const sixUplinksWorld = `
+name: six-uplinks
+sites:
+  - name: montreal
+    guest_net: {v4: 10.1.1.0/24, v6: fd00:1:1::/64}
+    uplinks: [{name: six, rate: 350mbit, delay: 2ms}, {name: public, carries: both, rate: 100mbit, delay: 2ms}, {name: private, rate: 200mbit, delay: 2ms}]
+  - name: sanjose
+    guest_net: {v4: 10.2.1.0/24, v6: fd00:2:1::/64}
+    uplinks: [{name: public, rate: 200mbit, delay: 2ms}, {name: six, carries: both, rate: 350mbit, delay: 2ms}, {name: private, rate: 100mbit, delay: 2ms}]
+  - {name: oslo, guest_net: {v4: 10.3.1.0/24, v6: fd00:3:1::/64}, uplinks: [{name: six, rate: 350mbit, delay: 2ms}]}
+clients:
+  - {name: phone, at: internet}
+  - {name: desk, at: internet, mptcp: off}
+guests:
+  - {name: web, site: montreal, memory: 128MiB, disk: 16MiB, run: ["dirty size=16MiB data=random"]}
+`
+
+// sixes gives uplinks that are called six the address by IPv6 that they have in the lab's plan.
+func sixes(all []config.Uplink) {
+	for i, u := range all {
+		if a := u.Address.As4(); u.Name == "six" {
+			all[i].Address = netip.MustParseAddr(fmt.Sprintf("fd64:%d:%d::%d", a[1]-64, a[2], a[3]))
+		}
+	}
+}
+
+// TestUplinksByIPv6: a guest moves over uplinks by IPv6, alone and beside some by IPv4, and those of a private network, which reach none of the others;
+// each transfer takes all of the pairs that reach each other.
+func TestUplinksByIPv6(t *testing.T) {
+	p := newTrial(t, sixUplinksWorld, func(_ string, c *config.Config) {
+		sixes(c.Uplinks)
+		for _, n := range c.Peers {
+			sixes(n.Uplinks)
+		}
+	})
+	p.nft(`table ip apart {
+		chain forward {
+			type filter hook forward priority 0;
+			ip saddr {100.64.2.0/24, 100.65.2.0/24} ip daddr {100.64.1.0/24, 100.65.0.0/24} drop
+			ip daddr {100.64.2.0/24, 100.65.2.0/24} ip saddr {100.64.1.0/24, 100.65.0.0/24} drop
+		}
+	}`)
+	flows := p.begin("ticks", p.addresses("montreal")[0])
+	for _, move := range []struct{ from, to, transfer, note string }{
+		{"montreal", "sanjose", "lanes", "as nothing is answered over private-public, public-private"},
+		{"sanjose", "montreal", "qemu-multifd", "as nothing is answered over public-private, private-public"},
+		{"montreal", "sanjose", "qemu-mptcp", "as nothing is answered over private-public, public-private"},
+		{"sanjose", "montreal", "mptcp", "as nothing is answered over public-private, private-public"},
+		{"montreal", "oslo", "lanes", ""},
+	} {
+		p.from = move.from
+		rep := p.ends(p.began(migration.Request{Guest: "web", To: move.to, Transfer: move.transfer, Downtime: 2 * time.Second}), 90*time.Second)
+		if rep.Outcome != migration.Completed {
+			t.Fatalf("%+v: %s, %v", move, rep.Outcome, rep.Problem)
+		}
+		p.w.moved("web", move.to)
+		want := []string{"six-six"}
+		if move.note != "" {
+			want = []string{"private-private", "public-public", "six-six"}
+			p.noted(rep, move.note)
+		}
+		took := maps.Clone(rep.WireBytes)
+		maps.DeleteFunc(took, func(_ string, bytes int64) bool { return bytes < 100_000 }) // calls are tried by every pair
+		if got := slices.Sorted(maps.Keys(took)); !slices.Equal(got, want) {
+			t.Errorf("%+v: memory took %v, want all of %v", move, rep.WireBytes, want)
+		}
+	}
+	p.over(flows, true)
+}
