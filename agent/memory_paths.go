@@ -109,11 +109,21 @@ func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.
 		chosen = transferPaths(m.plan, usable)
 		m.rec.Note(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(useless), ", ")))
 	}
-	m.work.trips = nil
+	m.work.trips, m.work.answered = nil, trips
 	for _, p := range chosen {
 		m.plan.Paths = append(m.plan.Paths, ends(p))
 		m.work.trips = append(m.work.trips, cmp.Or(trips[ends(p)], m.work.rtt))
 	}
+}
+
+// answering are those of memory's paths that answered in the check; all of them where none did, or they were not tried.
+func (m *outgoing) answering(paths []peer.Path) []peer.Path {
+	out := slices.DeleteFunc(slices.Clone(paths), func(p peer.Path) bool { return m.work.answered[ends(p)] == 0 })
+	if len(out) == 0 {
+		return paths
+	}
+	config.ShareEnds(out)
+	return out
 }
 
 // reaching are those of all pairs of uplinks that a transfer may use, the ones that answer first. Of the others our own data path tries on

@@ -103,6 +103,10 @@ func TestPathsThatReachEachOther(t *testing.T) {
 				if said := strings.Contains(notes, "memory goes over "+strings.Join(pathNames(paths), ", ")); said != !slices.Equal(pathNames(paths), pathNames(byRate)) {
 					t.Errorf("notes: %s", notes)
 				}
+				answer := map[string]int64{"slow is down": 100e6, "fast is down there": 50e6}[c.name]
+				if got := m.carried(n); ownPath(m.plan) && answer > 0 && got != answer {
+					t.Errorf("%d bit/s are foreseen, what answers carries %d", got, answer)
+				}
 				rome := bareAgent(t, &config.Config{Host: "rome", Uplinks: n.Uplinks, Peers: []config.Neighbour{{Host: "paris", Uplinks: m.a.config.Uplinks}}})
 				told, err := json.Marshal(m.plan) // as the journal and the destination have it
 				var plan migration.Plan

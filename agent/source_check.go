@@ -260,7 +260,7 @@ func (m *outgoing) overlap(n config.Neighbour) error {
 
 // carried is what the migration's paths carry at most, bits per second; 0 if that is not known of each.
 func (m *outgoing) carried(n config.Neighbour) int64 {
-	rate := rateOf(m.paths(n))
+	rate := rateOf(m.answering(m.paths(n)))
 	for _, most := range []int64{m.bandwidth.Bits(), m.carry} {
 		if most > 0 && (rate == 0 || most < rate) {
 			rate = most

@@ -83,8 +83,11 @@ func LanePaths(all []peer.Path) []peer.Path {
 	return out
 }
 
-// ShareEnds divides the rates of the uplinks at both ends among the paths that share them.
+// ShareEnds divides the rates of the uplinks at both ends among the paths that share them, whatever others they were divided among before.
 func ShareEnds(paths []peer.Path) {
+	for i, p := range paths {
+		paths[i].Rate = Slower(p.LocalRate, p.RemoteRate)
+	}
 	shareUplinks(paths, func(p peer.Path) (netip.Addr, int64) { return p.Local, p.LocalRate })
 	shareUplinks(paths, func(p peer.Path) (netip.Addr, int64) { return p.Remote, p.RemoteRate })
 }

@@ -119,11 +119,9 @@ func (s *Share) free() []bool {
 func rates(all []peer.Path, works map[string]bool, free []bool, streams int) []int64 {
 	var living []peer.Path
 	for _, p := range all {
-		if !works[p.Name] {
-			continue
+		if works[p.Name] {
+			living = append(living, p)
 		}
-		p.Rate = config.Slower(p.LocalRate, p.RemoteRate) // it was divided among all
-		living = append(living, p)
 	}
 	config.ShareEnds(living)
 	out := make([]int64, len(all))
