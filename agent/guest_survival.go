@@ -137,8 +137,11 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 	if err != nil {
 		m.rec.Note("the guest's connections are not known before the move: " + err.Error())
 	} else if n := users.TCP + users.UDP; n > 0 {
-		m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %d of plain TCP (no MPTCP, or it was stripped on the way) and %d of UDP will live on through the tunnel",
-			users.MPTCP, max(users.TCP-users.Outward, 0), users.UDP))
+		others := fmt.Sprintf("%d of plain TCP (no MPTCP, or it was stripped on the way)", max(users.TCP-users.Outward, 0))
+		if users.UDP > 0 { // sockets with a fixed peer: who sends to others is not known, and none are no zero
+			others += fmt.Sprintf(" and %d of UDP", users.UDP)
+		}
+		m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %s will live on through the tunnel", users.MPTCP, others))
 	}
 	if users.Outward > 0 {
 		m.rec.Note(fmt.Sprintf("%d connections of containers, which the guest forwards in its own name, end as it takes the next address if it masquerades them; with network tunnel they live on", users.Outward))

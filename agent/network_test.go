@@ -56,7 +56,7 @@ func TestNetworkAuto(t *testing.T) {
 	}{
 		{"none", "auto", guest.Users{}, nil, "mptcp", true, nil},
 		{"mptcp alone", "auto", guest.Users{MPTCP: 3}, nil, "mptcp", true, nil},
-		{"both", "auto", guest.Users{MPTCP: 1, TCP: 2}, nil, "mptcp", true, []string{"1 MPTCP connections can follow; 2 of plain TCP"}},
+		{"both", "auto", guest.Users{MPTCP: 1, TCP: 2}, nil, "mptcp", true, []string{"1 MPTCP connections can follow; 2 of plain TCP (no MPTCP, or it was stripped on the way) will live on through the tunnel"}},
 		{"too many", "auto", guest.Users{MPTCP: 461}, nil, "mptcp", true, []string{"461 MPTCP connections, and its kernel room for 512 with 128 MiB"}},
 		{"nearly too many", "auto", guest.Users{MPTCP: 460}, nil, "mptcp", true, nil},
 		{"plain alone", "auto", guest.Users{TCP: 2}, nil, "drain", true, []string{"0 MPTCP", "network auto: drain"}},
