@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -27,8 +28,8 @@ func (r *run) connections(m *move) *report.Connections {
 		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
 			continue
 		}
-		if result.Start > rep.Ended {
-			continue // it began after the move
+		if result.Start > cmp.Or(rep.Resumed, rep.Ended) {
+			continue // it came when the guest was there, or stayed
 		}
 		moves := r.movesOf(m, t.Name, next, rep.Handed)
 		for _, c := range result.Connections {

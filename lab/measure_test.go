@@ -154,6 +154,7 @@ func TestConnections(t *testing.T) {
 		{"the destination alone tells of the end", &move{report: &record.Report{}, there: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
 		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
 		{"ended when one began that cannot follow", &move{report: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 650}}, report.Connections{Total: 5, Moved: 3, Tunnelled: 1, Lost: 1, Unable: 1}},
+		{"it came when the guest was there", &move{report: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Resumed: 550, Ended: 650}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
 	} {
 		c.m.guest = "web"
 		if got := r.connections(c.m); *got != c.want {
