@@ -178,7 +178,7 @@ func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (a
 
 func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (any, error) {
 	return with(func(ctx context.Context, p guest.AwaitJoin) (any, error) {
-		joins, err := follow.Await(ctx, p, &n.stayed, func(joined, total int) {
+		joins, err := follow.Await(ctx, p, &n.stayed, &n.moves, func(joined, total int) {
 			n.server.Emit(guest.Event{Name: guest.EventJoin, Call: id, Total: total, Joined: joined})
 		})
 		joins.LastMS = n.moves.Since(p.Addrs).Milliseconds()

@@ -30,6 +30,7 @@ type watch struct {
 	behind  map[uint32]mptcp.Connection // by token: on an old address alone
 	aside   int                         // of those that are apart
 	stayed  map[uint32]bool             // the last time
+	moves   *Moves
 	again   map[uint32]bool             // of those that are behind: stayed, and their peers answer
 	never   map[uint32]mptcp.Connection // fell back to TCP
 	joined  map[uint32]bool
@@ -48,12 +49,12 @@ type watch struct {
 
 // Await carries out guest.AwaitJoin: it returns when nobody is behind, at the
 // limit, or with ctx's error, and earlier where those that are behind are among stayed, of which it keeps the next.
-// progress is told how many have joined, of how many.
-func Await(ctx context.Context, params guest.AwaitJoin, stayed *Stayed, progress func(joined, total int)) (guest.Joins, error) {
+// moves knows whose client has left an address. progress is told how many have joined, of how many.
+func Await(ctx context.Context, params guest.AwaitJoin, stayed *Stayed, moves *Moves, progress func(joined, total int)) (guest.Joins, error) {
 	now := time.Now()
 	w := &watch{params: params, start: now, came: now, limit: time.Duration(params.LimitMS) * time.Millisecond,
 		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs, repeats: repeats(),
-		stayed: stayed.last()}
+		stayed: stayed.last(), moves: moves}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Events first, the list after: what happens between the two is seen twice.

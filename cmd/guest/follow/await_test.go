@@ -109,7 +109,7 @@ func await(t *testing.T, limit time.Duration, spare ...uint8) guest.Joins {
 	t.Helper()
 	last := -1
 	joins, err := Await(t.Context(), guest.AwaitJoin{Addrs: []netip.Addr{to}, Old: []netip.Addr{from},
-		LimitMS: limit.Milliseconds(), SpareIDs: spare}, new(Stayed), func(joined, total int) { last = joined })
+		LimitMS: limit.Milliseconds(), SpareIDs: spare}, new(Stayed), new(Moves), func(joined, total int) { last = joined })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestAwaitReturnsAsSoonAsAllJoined(t *testing.T) {
 func TestNobodyToAwait(t *testing.T) {
 	setUp(t)
 	nobody := []netip.Addr{netip.MustParseAddr("10.9.1.77")}
-	joins, err := Await(t.Context(), guest.AwaitJoin{Addrs: []netip.Addr{to}, Old: nobody, LimitMS: 10000}, new(Stayed), func(int, int) {})
+	joins, err := Await(t.Context(), guest.AwaitJoin{Addrs: []netip.Addr{to}, Old: nobody, LimitMS: 10000}, new(Stayed), new(Moves), func(int, int) {})
 	if err != nil || joins.Total != 0 || joins.WaitedMS > 5000 {
 		t.Errorf("got %+v, %v", joins, err)
 	}
@@ -151,7 +151,7 @@ func TestOtherFamilyIsNotAwaited(t *testing.T) {
 	near, _ := connect(t, true)
 	six := netip.MustParseAddr("fd09::2")
 	ask := guest.AwaitJoin{Addrs: []netip.Addr{six}, Old: []netip.Addr{from}, LimitMS: 10_000}
-	joins, err := Await(t.Context(), ask, new(Stayed), func(int, int) {})
+	joins, err := Await(t.Context(), ask, new(Stayed), new(Moves), func(int, int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestOtherFamilyIsNotAwaited(t *testing.T) {
 		t.Errorf("got %+v, want that it stays and is not waited for", joins)
 	}
 	ask.Addrs, ask.LimitMS = append(ask.Addrs, to), 1500
-	if joins, err = Await(t.Context(), ask, new(Stayed), func(int, int) {}); err != nil || joins.WaitedMS < 1500 || joins.Unable[0].Why != "the new address was never announced to it" {
+	if joins, err = Await(t.Context(), ask, new(Stayed), new(Moves), func(int, int) {}); err != nil || joins.WaitedMS < 1500 || joins.Unable[0].Why != "the new address was never announced to it" {
 		t.Errorf("with an address of its own family too: %+v, %v, want that it is waited for", joins, err)
 	}
 }
@@ -254,7 +254,7 @@ func TestSpareIDsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	announceTo(t)
-	w := &watch{params: awaitOf(to, from), nudges: replaceAt - 1, spare: []uint8{others.ID},
+	w := &watch{params: awaitOf(to, from), moves: new(Moves), nudges: replaceAt - 1, spare: []uint8{others.ID},
 		behind: map[uint32]mptcp.Connection{7: {Local: netip.AddrPortFrom(from, 80)}}}
 	w.nudge()
 	endpoints, err := mptcp.Endpoints()
@@ -266,7 +266,7 @@ func TestSpareIDsOfOthers(t *testing.T) {
 // TestNoListsWhileOthersCome: listing thousands of sockets would take the time of those who join.
 func TestNoListsWhileOthersCome(t *testing.T) {
 	const many = 20
-	w := &watch{params: awaitOf(to, from), limit: time.Minute, behind: map[uint32]mptcp.Connection{}, joined: map[uint32]bool{}}
+	w := &watch{params: awaitOf(to, from), moves: new(Moves), limit: time.Minute, behind: map[uint32]mptcp.Connection{}, joined: map[uint32]bool{}}
 	for token := range uint32(many) {
 		w.behind[token] = mptcp.Connection{}
 	}

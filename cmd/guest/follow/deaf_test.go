@@ -3,7 +3,9 @@ package follow
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"godwit/netstate/mptcp"
 )
@@ -18,6 +20,12 @@ func TestDeafSubflows(t *testing.T) {
 	}
 	half := sub(old, 9, 0, mptcp.StateEstablished)
 	half.FullyEstablished = false
+	idle := func(port uint16, silent time.Duration) mptcp.Subflow {
+		s := sub(old, port, 0, mptcp.StateEstablished)
+		s.Silent = silent
+		return s
+	}
+	const left = time.Hour // ago, as is known of token 8
 	for name, c := range map[string]struct {
 		subflows []mptcp.Subflow
 		want     []uint16 // remote ports
@@ -31,9 +39,18 @@ func TestDeafSubflows(t *testing.T) {
 		"the other only begins":         {[]mptcp.Subflow{sub(old, 1, 6, mptcp.StateEstablished), half}, nil},
 		"the other closes":              {[]mptcp.Subflow{sub(old, 1, 6, mptcp.StateEstablished), sub(old, 2, 0, mptcp.StateCloseWait)}, nil},
 		"it is not on the old address":  {[]mptcp.Subflow{sub(next, 1, 6, mptcp.StateEstablished), sub(old, 2, 0, mptcp.StateEstablished)}, nil},
+		"idle, of nobody who left":      {[]mptcp.Subflow{idle(1, 2*left), idle(2, 0)}, nil},
+		"left, and idle there":          {[]mptcp.Subflow{idle(1, 2*left), idle(2, 0)}, []uint16{1}},
+		"left, and idle since":          {[]mptcp.Subflow{idle(1, left-time.Minute), idle(2, 0)}, nil},
+		"left, and heard nowhere since": {[]mptcp.Subflow{idle(1, 2*left), idle(2, 3*left)}, nil},
 		"what closes already is let be": {[]mptcp.Subflow{sub(old, 1, 6, mptcp.StateFinWait1), sub(old, 2, 0, mptcp.StateEstablished)}, nil},
 	} {
-		w := &watch{params: awaitOf(next, old), behind: map[uint32]mptcp.Connection{7: {Token: 7, Subflows: c.subflows}}}
+		token := uint32(7)
+		if strings.HasPrefix(name, "left") {
+			token = 8
+		}
+		w := &watch{params: awaitOf(next, old), behind: map[uint32]mptcp.Connection{token: {Token: token, Subflows: c.subflows}}, moves: new(Moves)}
+		w.moves.left = map[uint32]time.Time{8: time.Now().Add(-left)}
 		var got []uint16
 		for _, s := range w.deaf() {
 			got = append(got, s.Remote.Port())

@@ -31,6 +31,7 @@ type Moves struct {
 
 	mu   sync.Mutex
 	last map[netip.Addr]time.Time // when one of them did, by its address here
+	left map[uint32]time.Time     // when a client was heard last where it was, by the token of a connection of which one was ended
 }
 
 // Watch is Moves' work. It costs nothing while no connection gets a subflow, and the error is ErrUnsupported
@@ -46,7 +47,7 @@ func (m *Moves) Watch(ctx context.Context) error {
 func (m *Moves) follow(ctx context.Context, events <-chan mptcp.Event, list func() ([]mptcp.Connection, error)) error {
 	m.joined = make(map[uint32]time.Time)
 	m.mu.Lock()
-	m.last = make(map[netip.Addr]time.Time)
+	m.last, m.left = make(map[netip.Addr]time.Time), make(map[uint32]time.Time)
 	m.mu.Unlock()
 	look := time.NewTimer(movedLook)
 	look.Stop()
@@ -108,6 +109,29 @@ func (m *Moves) Since(addrs []netip.Addr) (since time.Duration) {
 	return since
 }
 
+// leaves keeps when the client of a connection was heard last by subflows that lead to where it was. Those that may be gone
+// are forgotten with all others.
+func (m *Moves) leaves(token uint32, gone []mptcp.Subflow, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range gone {
+		if _, known := m.left[token]; !known && len(m.left) >= movedAtOnce {
+			clear(m.left)
+		}
+		if heard := now.Add(-s.Silent); heard.After(m.left[token]) {
+			m.left[token] = heard
+		}
+	}
+}
+
+// since is how long ago the client of a connection was heard last where it was; false: it is not known to have left.
+func (m *Moves) since(token uint32) (time.Duration, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	heard, left := m.left[token]
+	return time.Since(heard), left
+}
+
 // take notes who got a subflow, and says whether somebody did.
 func (m *Moves) take(event mptcp.Event, now time.Time) (came bool) {
 	if event.Kind != mptcp.SubEstablished {
@@ -127,7 +151,9 @@ func (m *Moves) dead(connections []mptcp.Connection, now time.Time) (dead []mptc
 		at, noted := m.joined[c.Token]
 		if noted && now.Sub(at) <= movedFor && severalPlaces(c) {
 			alive[c.Token] = true
-			dead = append(dead, left(c, now.Sub(at))...)
+			gone := left(c, now.Sub(at))
+			m.leaves(c.Token, gone, now)
+			dead = append(dead, gone...)
 		}
 	}
 	for token := range m.joined {

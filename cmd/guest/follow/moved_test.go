@@ -126,6 +126,38 @@ func TestMovesForgets(t *testing.T) {
 	}
 }
 
+// TestWhoLeft: when a client was heard last where it was is known of those of which a subflow was ended, of the latest.
+func TestWhoLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, now := &Moves{left: map[uint32]time.Time{}}, time.Now()
+		gone := func(silent ...time.Duration) (out []mptcp.Subflow) {
+			for _, d := range silent {
+				out = append(out, mptcp.Subflow{Figures: mptcp.Figures{Silent: d}})
+			}
+			return out
+		}
+		m.joined = map[uint32]time.Time{1: now.Add(-2 * time.Second)}
+		two := []mptcp.Subflow{{Remote: netip.MustParseAddrPort("198.18.0.1:1"), State: mptcp.StateEstablished, Figures: mptcp.Figures{Unanswered: deafAfter, Silent: 5 * time.Second}},
+			{Remote: netip.MustParseAddrPort("198.18.1.1:1"), State: mptcp.StateEstablished, FullyEstablished: true}}
+		m.dead([]mptcp.Connection{{Token: 1, Subflows: two}}, now)
+		m.leaves(1, gone(9*time.Second, 7*time.Second), now)
+		m.leaves(2, nil, now)
+		time.Sleep(time.Second)
+		if since, left := m.since(1); !left || since != 6*time.Second {
+			t.Errorf("it was heard last %v ago, %v; want 6s", since, left)
+		}
+		if _, left := m.since(2); left {
+			t.Error("one of which nothing was ended is said to have left")
+		}
+		for token := range uint32(2 * movedAtOnce) {
+			m.leaves(10+token, gone(time.Second), now)
+		}
+		if len(m.left) > movedAtOnce {
+			t.Errorf("%d are kept, want %d at most", len(m.left), movedAtOnce)
+		}
+	})
+}
+
 // TestLastOfAll: when the last connection came is known by the address that it came to, of the latest addresses.
 func TestLastOfAll(t *testing.T) {
 	addr := func(n int) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(n)}), 80) }

@@ -133,17 +133,19 @@ const deafAfter = 2
 
 // deaf are subflows of those that are behind whose client does not answer there any more,
 // where it does on another: it has moved itself. The kernel announces by the first subflow
-// that is established, which may be such a one for as long as it keeps sending again. All
+// that is established, which may be such a one for as long as it keeps sending again, or, where it has nothing to
+// send, for good: of a client that is known to have left, those go, too, on which it was not heard after that. All
 // of them are withdrawn with the old address anyway.
 func (w *watch) deaf() []mptcp.Subflow {
 	var deaf []mptcp.Subflow
 	for _, c := range w.behind {
 		var silent []mptcp.Subflow
 		answered := false
+		since, left := w.moves.since(c.Token)
 		for _, s := range c.Subflows {
 			switch {
 			case s.State != mptcp.StateEstablished || !slices.Contains(w.params.Old, s.Local.Addr()):
-			case s.Unanswered >= deafAfter:
+			case s.Unanswered >= deafAfter, left && s.Silent >= since:
 				silent = append(silent, s)
 			case s.Unanswered == 0 && s.FullyEstablished:
 				answered = true

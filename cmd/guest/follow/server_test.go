@@ -56,7 +56,7 @@ func TestServersThatTakeNoMore(t *testing.T) {
 			if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: 3, Addr: next, Flags: mptcp.FlagSignal}); err != nil {
 				t.Fatal(err)
 			}
-			joins, err := Await(t.Context(), awaitOf(next, first, 5, 6, 7), new(Stayed), func(int, int) {})
+			joins, err := Await(t.Context(), awaitOf(next, first, 5, 6, 7), new(Stayed), new(Moves), func(int, int) {})
 			if err != nil || joins.Joined != 1 || len(joins.Endpoints) == 0 {
 				t.Fatalf("%+v, %v: want that announcing again reached it", joins, err)
 			}
@@ -143,7 +143,7 @@ func TestPendingJoinIsSeen(t *testing.T) {
 	if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: 3, Addr: next, Flags: mptcp.FlagSignal}); err != nil {
 		t.Fatal(err)
 	}
-	w := &watch{params: awaitOf(next, first), joined: map[uint32]bool{}, ended: map[uint32]bool{}}
+	w := &watch{params: awaitOf(next, first), moves: new(Moves), joined: map[uint32]bool{}, ended: map[uint32]bool{}}
 	for end := time.Now().Add(5 * time.Second); w.pending == 0; time.Sleep(20 * time.Millisecond) {
 		if err := w.list(); err != nil {
 			t.Fatal(err)

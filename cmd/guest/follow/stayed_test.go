@@ -24,7 +24,7 @@ func TestStayedBefore(t *testing.T) {
 		t.Helper()
 		ask := awaitOf(to, from, 5, 6, 7)
 		ask.LimitMS = limit.Milliseconds()
-		joins, err := Await(t.Context(), ask, &stayed, func(int, int) {})
+		joins, err := Await(t.Context(), ask, &stayed, new(Moves), func(int, int) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -124,7 +124,7 @@ func TestTidyAfterCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Await(ctx, awaitOf(to, from, 5, 6, 7), new(Stayed), func(int, int) {})
+		_, err := Await(ctx, awaitOf(to, from, 5, 6, 7), new(Stayed), new(Moves), func(int, int) {})
 		ended <- err
 	}()
 	for limit := need.Patient(20 * time.Second); len(endpointsOf(t)) < 3; time.Sleep(20 * time.Millisecond) {
