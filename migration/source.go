@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Effect is one act on the world. The agent performs it, then feeds Done or Failed
+// Effect is one act on the world. The agent performs it, then feeds Done or Fault
 // back. Every effect is idempotent: after a restart it may be performed again.
 type Effect string
 

@@ -188,22 +188,20 @@ func (c *Copying) See(l Look) Verdict {
 	if pass == c.pass && left < c.least {
 		c.least, c.gained = left, l.At
 	}
-	late := c.late(l.At)
-	if pass == 1 || l.Goodput > 0 || l.Remaining <= l.tail() { // else no downtime can be foreseen
+	unfit := Wait
+	if c.late(l.At) {
+		unfit = GiveUp
+	}
+	foreseen := l.Goodput > 0 || l.Remaining <= l.tail() // else no downtime can be
+	if pass == 1 || foreseen {
 		c.begin(pass, left, l)
 	}
 	if l.Round <= 1 || l.Round == c.round {
-		if late {
-			return GiveUp
-		}
-		return Wait
+		return unfit
 	}
 	c.round = l.Round
-	if l.Goodput == 0 && l.Remaining > l.tail() { // no downtime can be foreseen
-		if late {
-			return GiveUp
-		}
-		return Wait
+	if !foreseen {
+		return unfit
 	}
 	d := l.Downtime(c.RTT)
 	c.last = d
@@ -216,11 +214,9 @@ func (c *Copying) See(l Look) Verdict {
 		c.best, c.work = d, l.Work
 	}
 	switch {
-	case d > c.Budget && late:
-		return GiveUp
 	case d > c.Budget:
-		return Wait
-	case l.gain(c.RTT) <= hardlyShorter, c.stale >= staleRounds, late:
+		return unfit
+	case l.gain(c.RTT) <= hardlyShorter, c.stale >= staleRounds, unfit == GiveUp:
 		return Go
 	}
 	return Wait
