@@ -76,13 +76,9 @@ func (r *Receiver) controlAcked(number uint64) {
 
 // AwaitLane waits until a lane works, or has, and returns the version that both ends speak; 0: ctx or everything ended before.
 func (r *Receiver) AwaitLane(ctx context.Context) uint8 {
-	stop := r.wakeWith(ctx)
-	defer stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.speaks == 0 && !r.ended && ctx.Err() == nil {
-		r.changed.Wait()
-	}
+	r.await(ctx, func() bool { return r.speaks > 0 }) //nolint:errcheck // 0 says so
 	return r.speaks
 }
 

@@ -85,18 +85,11 @@ func (s *Sender) takeFrame(*lane, uint64, []byte) error { return errors.New("a f
 // AwaitRoom waits until Send would not wait, so that what is sent can be chosen then, or for
 // a Nudge; then there may be no room but for what is urgent.
 func (s *Sender) AwaitRoom(ctx context.Context) (room bool, err error) {
-	stop := s.wakeWith(ctx)
-	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.nudged && !s.room() && !s.ended && ctx.Err() == nil {
-		s.changed.Wait()
-	}
+	err = s.await(ctx, func() bool { return s.nudged || s.room() })
 	s.nudged = false
-	if s.ended {
-		return false, context.Cause(s.ctx)
-	}
-	return s.room(), ctx.Err()
+	return s.room(), err
 }
 
 // Nudge lets AwaitRoom, now or the next time, not wait: there is something urgent.
@@ -131,29 +124,17 @@ func (s *Sender) KeepShort() {
 	s.shortQueues = true
 }
 
-func (s *Sender) awaitRoom(ctx context.Context) error {
-	for !s.room() && !s.ended && ctx.Err() == nil {
-		s.changed.Wait()
-	}
-	if s.ended {
-		return context.Cause(s.ctx)
-	}
-	return ctx.Err()
-}
-
 // Send queues a frame; numbers go up by one from 1. It waits until a lane wants it, or
 // everything ends; one that is urgent for nothing, and goes before those that are not. The
 // payload, at most wire.MaxPayload, is kept until it is acknowledged.
 func (s *Sender) Send(ctx context.Context, number uint64, payload []byte, urgent bool) error {
-	stop := s.wakeWith(ctx)
-	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if number != s.highest+1 || len(payload) > wire.MaxPayload {
 		return fmt.Errorf("send frame %d of %d bytes after frame %d", number, len(payload), s.highest)
 	}
 	if !urgent || s.full() {
-		if err := s.awaitRoom(ctx); err != nil {
+		if err := s.await(ctx, s.room); err != nil {
 			return err
 		}
 	}

@@ -125,17 +125,12 @@ func (s *session) look(now time.Time, since time.Duration) {
 // ones, or on one. It waits while too many bytes of them are not acknowledged, and else
 // for nothing. The body is kept.
 func (s *session) Control(ctx context.Context, topic wire.Topic, body []byte, everywhere bool) error {
-	stop := s.wakeWith(ctx)
-	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.waiting+len(body) > mostControls && len(s.outgoing) > 0 && !s.ended && ctx.Err() == nil {
-		s.changed.Wait()
+	err := s.await(ctx, func() bool { return s.waiting+len(body) <= mostControls || len(s.outgoing) == 0 })
+	if err == nil {
+		_, err = s.push(topic, body, everywhere)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	_, err := s.push(topic, body, everywhere)
 	return err
 }
 
@@ -176,31 +171,28 @@ func (l *lane) appendControls(buf []byte, now time.Time) ([]byte, bool) {
 	return buf, true
 }
 
-// wakeWith wakes those who wait for changed when ctx ends.
-func (s *session) wakeWith(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
+// await waits until so; an error says that ctx, or everything, has ended. It is called under mu.
+func (s *session) await(ctx context.Context, so func() bool) error {
+	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.changed.Broadcast()
 	})
+	defer stop()
+	for !so() && !s.ended && ctx.Err() == nil {
+		s.changed.Wait()
+	}
+	if err := ctx.Err(); err != nil || !s.ended {
+		return err
+	}
+	return context.Cause(s.ctx)
 }
 
 // settled waits until every control is acknowledged, and there is no more.
 func (s *session) settled(ctx context.Context, more func() bool) error {
-	stop := s.wakeWith(ctx)
-	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for (len(s.outgoing) > 0 || more()) && !s.ended && ctx.Err() == nil {
-		s.changed.Wait()
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.ended {
-		return context.Cause(s.ctx)
-	}
-	return nil
+	return s.await(ctx, func() bool { return len(s.outgoing) == 0 && !more() })
 }
 
 // heardControl takes a control, and handles those that are due.
