@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,22 +77,18 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 	s.changed.Broadcast()
 	s.mu.Unlock()
 
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
+	var both sync.WaitGroup
+	both.Go(func() {
 		defer s.enter()()
 		if err := l.write(); err != nil {
 			l.end(err)
 		}
-	}()
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
+	})
+	both.Go(func() {
 		defer s.enter()()
 		l.end(l.receive(r))
-	}()
-	<-received
-	<-written
+	})
+	both.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return l.cause
@@ -148,10 +145,10 @@ func (l *lane) silent(now time.Time) time.Duration {
 // check says whether the lane is dead; under mu.
 func (l *lane) check(now time.Time) error {
 	if d := l.silent(now); d > Silence {
-		return stalled("nothing was heard for %v", d.Round(time.Millisecond))
+		return fmt.Errorf("%w: nothing was heard for %v", errStalled, d.Round(time.Millisecond))
 	}
 	if l.wrote > l.peerRead && l.toldAt.Sub(l.progress) > HalfOpen {
-		return stalled("the other end reads nothing for %v", HalfOpen)
+		return fmt.Errorf("%w: the other end reads nothing for %v", errStalled, HalfOpen)
 	}
 	return nil
 }

@@ -25,7 +25,6 @@ package paths
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -127,13 +126,7 @@ type PeerError struct{ Text string }
 func (e *PeerError) Error() string { return "the other end: " + e.Text }
 
 var (
-	errClosed = errors.New("closed")
-	errEnded  = errors.New("the other end has ended")
+	errClosed  = errors.New("closed")
+	errEnded   = errors.New("the other end has ended")
+	errStalled = errors.New("stalled") // nothing was heard or read for too long
 )
-
-// ErrStalled is the end of a lane of which nothing was heard or read for too long.
-var ErrStalled = errors.New("stalled")
-
-func stalled(format string, a ...any) error {
-	return fmt.Errorf("%w: %s", ErrStalled, fmt.Sprintf(format, a...))
-}

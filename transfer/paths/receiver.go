@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -172,10 +171,7 @@ func (r *Receiver) takeFrame(l *lane, number uint64, payload []byte) error {
 	}
 	missed, err := r.config.Frame(number, payload)
 	if err == nil {
-		err = r.unheard()
-	}
-	if err == nil {
-		err = r.gaps()
+		err = r.tooMuch()
 	}
 	if err != nil {
 		r.fail(err)
@@ -201,20 +197,14 @@ func (r *Receiver) takeFrame(l *lane, number uint64, payload []byte) error {
 	return err
 }
 
-// unheard is an error where too much waits for the Sender to hear of it: it goes on sending frames with pages that cannot be decoded.
-func (r *Receiver) unheard() error {
+// tooMuch is an error where too much waits for the Sender to hear of it, as it goes on sending frames with pages that cannot be decoded;
+// or where frames are missing between more others than it keeps: to keep account of it takes longer with each.
+func (r *Receiver) tooMuch() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting > mostUnheard {
 		return fmt.Errorf("%d bytes of what was missed, and the source does not hear of it", r.waiting)
 	}
-	return nil
-}
-
-// gaps is an error where frames are missing between more others than the Sender keeps: to keep account of it takes longer with each.
-func (r *Receiver) gaps() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if n := len(r.got.ranges); n > mostGaps {
 		return fmt.Errorf("frames are missing between more than %d others", n)
 	}
@@ -239,6 +229,5 @@ func (r *Receiver) Stats() Stats {
 	defer r.mu.Unlock()
 	out := r.stats()
 	out.Acked, out.Frames = r.bytes, r.count
-	out.Paths = slices.Clone(out.Paths)
 	return out
 }

@@ -47,7 +47,7 @@ func TestLaneThatReadsNothing(t *testing.T) {
 			}
 		}()
 		err := <-served
-		if d := time.Since(begun); !errors.Is(err, ErrStalled) || d < HalfOpen || d > HalfOpen+time.Second {
+		if d := time.Since(begun); !errors.Is(err, errStalled) || d < HalfOpen || d > HalfOpen+time.Second {
 			t.Errorf("after %v: %v", d, err)
 		}
 	})
