@@ -9,7 +9,7 @@
 // The Source opens lanes, and keeps them until QEMU comes. It sends the prologue, waits until
 // the destination has it or has said all that it offers, and sends frames of pages, the coldest
 // first, while it reads. It reads the first round as fast as it needs to keep its lanes busy; a
-// later one when the queue gets short, or once in LearnEvery so that it learns what is hot;
+// later one when the queue gets short, or once in learnEvery so that it learns what is hot;
 // never more often than each leastRound. Pages that are hot, and few enough to be sent in the
 // pause, stay until then.
 //
@@ -56,8 +56,8 @@ import (
 )
 
 const (
-	// LearnEvery is how often a round is read while the queue is long.
-	LearnEvery = time.Second
+	// learnEvery is how often a round is read while the queue is long.
+	learnEvery = time.Second
 	// leastRound is how long a round takes at least, from the third on.
 	leastRound = 20 * time.Millisecond
 	// ahead is how much sending waits in the queue at least, while there is something.

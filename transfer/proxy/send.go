@@ -57,7 +57,7 @@ func (s *Source) restrain() error {
 			return nil
 		}
 		wanted := max(leastAhead, s.guestRate()*ahead.Seconds())
-		if float64(p.Waiting-p.Zeros)*pages.Size < wanted || p.Round > 1 && time.Since(s.roundAt) >= LearnEvery {
+		if float64(p.Waiting-p.Zeros)*pages.Size < wanted || p.Round > 1 && time.Since(s.roundAt) >= learnEvery {
 			return nil
 		}
 		select {
