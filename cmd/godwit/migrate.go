@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/internal/units"
-	"godwit/lab/scenario"
 	"godwit/migration"
 )
 
@@ -186,7 +186,7 @@ func (r *requestFlags) request(guest, to string) (migration.Request, error) {
 		return req, usageError{fmt.Errorf("--downtime %s: not a time that a guest may pause; such as 300ms", r.downtime)}
 	}
 	if r.bandwidth != "" {
-		rate, err := scenario.ParseRate(r.bandwidth)
+		rate, err := units.Rate(r.bandwidth)
 		if err != nil {
 			return req, usageError{fmt.Errorf("--bandwidth %s: %w; such as 200mbit", r.bandwidth, err)}
 		}
@@ -225,7 +225,7 @@ func newLimit() *cobra.Command {
 			var rate int64
 			if args[1] != "0" {
 				var err error
-				if rate, err = scenario.ParseRate(args[1]); err != nil {
+				if rate, err = units.Rate(args[1]); err != nil {
 					return usageError{fmt.Errorf("limit %s: rate %s: %w; such as 50mbit, or 0", args[0], args[1], err)}
 				}
 			}
@@ -282,10 +282,7 @@ func newHistory() *cobra.Command {
 }
 
 func historyLine(r record.Report) string {
-	outcome := string(r.Outcome)
-	if outcome == "" {
-		outcome = "under way"
-	}
+	outcome := cmp.Or(string(r.Outcome), "under way")
 	if r.Problem != nil {
 		outcome += ": " + r.Problem.Text
 	}

@@ -239,19 +239,19 @@ func measure[T any](o *object, key string, standard T, allowed string, parse fun
 }
 
 func (o *object) duration(key string, standard time.Duration) time.Duration {
-	return measure(o, key, standard, allowedDuration, ParseDuration)
+	return measure(o, key, standard, units.AllowedDuration, units.Duration)
 }
 
 func (o *object) rate(key string) int64 {
-	return measure(o, key, 0, allowedRate, ParseRate)
+	return measure(o, key, 0, units.AllowedRate, units.Rate)
 }
 
 func (o *object) size(key string, standard int64) int64 {
-	return measure(o, key, standard, allowedSize, ParseSize)
+	return measure(o, key, standard, units.AllowedSize, units.Size)
 }
 
 func (o *object) percent(key string) float64 {
-	return measure(o, key, 0, allowedPercent, ParsePercent)
+	return measure(o, key, 0, units.AllowedPercent, units.Percent)
 }
 
 // number reads a whole number in a range.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"godwit/internal/units"
 )
 
 var topKeys = []string{"name", "sites", "clients", "guests", "traffic", "steps", "end", "expect"}
@@ -129,7 +131,7 @@ func (f *file) readEnd(top *object) {
 		return
 	}
 	if f.out.End.Timeout = o.duration("timeout", leastTimeout); f.out.End.Timeout == 0 {
-		o.wrong("timeout", "timeout of end is zero", allowedDuration)
+		o.wrong("timeout", "timeout of end is zero", units.AllowedDuration)
 	} else if after := f.out.End.AfterLastMigration; !o.has("after_last_migration") { // a short timeout leaves time before, too
 		f.out.End.AfterLastMigration = min(after, f.out.End.Timeout/2)
 	} else if after >= f.out.End.Timeout {

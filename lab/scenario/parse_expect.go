@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"godwit/internal/units"
 )
 
 var (
@@ -64,7 +66,7 @@ func (f *file) readExpect(n ast.Node) {
 func below(m *object) time.Duration {
 	d := m.duration("below", 1)
 	if d == 0 {
-		m.wrong("below", "nothing is below zero", allowedDuration)
+		m.wrong("below", "nothing is below zero", units.AllowedDuration)
 	}
 	return d
 }

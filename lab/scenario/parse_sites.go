@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"godwit/internal/units"
 )
 
 // Bounds of the lab's address plan.
@@ -226,5 +228,5 @@ func (f *file) bytes(o *object, key string) int64 {
 	if _, isInt := fl.node.(*ast.IntegerNode); isInt {
 		return o.number(key, 1, 1, maxQueue)
 	}
-	return measure(o, key, 1, "bytes, such as 65536 or 64KiB", ParseSize)
+	return measure(o, key, 1, "bytes, such as 65536 or 64KiB", units.Size)
 }

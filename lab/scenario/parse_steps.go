@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"godwit/internal/units"
 )
 
 var (
@@ -54,7 +56,7 @@ func (f *file) readAt(o *object) At {
 	}
 	node := o.fields["at"].node
 	if _, isMap := pairs(node); !isMap {
-		at := At{Time: measure(o, "at", 0, allowedDuration+", or {guest, phase, plus}", ParseDuration)}
+		at := At{Time: measure(o, "at", 0, units.AllowedDuration+", or {guest, phase, plus}", units.Duration)}
 		if f.lateBy(at.Time) {
 			o.wrong("at", fmt.Sprintf("step at %s is after the end, timeout %s", at.Time, f.out.End.Timeout), "a time before end.timeout")
 		}
