@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent/api"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -16,55 +17,53 @@ import (
 var completeTime = time.Second
 
 // kind of thing that an argument names, as its agent knows them.
-type kind func(context.Context, *api.Client) []string
+type kind func(context.Context, *api.Client) ([]string, error)
 
-func guestNames(ctx context.Context, client *api.Client) []string {
+func guestNames(ctx context.Context, client *api.Client) ([]string, error) {
 	var out []string
 	info, err := client.Host(ctx)
 	for _, g := range info.Guests {
 		out = append(out, g.Name)
 	}
-	return known(out, err)
+	return out, err
 }
 
 // places are the sites and hosts that a guest may go to.
-func places(ctx context.Context, client *api.Client) []string {
+func places(ctx context.Context, client *api.Client) ([]string, error) {
 	info, err := client.Host(ctx)
 	var out []string
 	for _, n := range info.Neighbours {
 		out = append(out, n.Host, n.Site)
 	}
-	return known(out, err)
+	return out, err
 }
 
-func ownHost(ctx context.Context, client *api.Client) []string {
+func ownHost(ctx context.Context, client *api.Client) ([]string, error) {
 	info, err := client.Host(ctx)
-	return known([]string{info.Host}, err)
+	return []string{info.Host}, err
 }
 
-func migrationIDs(ctx context.Context, client *api.Client) []string {
+func migrationIDs(ctx context.Context, client *api.Client) ([]string, error) {
 	all, err := client.Reports(ctx)
-	var out []string
-	for _, r := range all {
-		out = append(out, r.ID+"\t"+r.Guest+" → "+r.To)
-	}
-	return known(out, err)
+	return idsOf(all), err
 }
 
 // runningIDs are those that have no outcome yet.
-func runningIDs(ctx context.Context, client *api.Client) []string {
+func runningIDs(ctx context.Context, client *api.Client) ([]string, error) {
 	all, err := client.Reports(ctx)
-	var out []string
+	over := func(r record.Report) bool { return r.Outcome != "" && r.Outcome != migration.InDoubt }
+	return idsOf(slices.DeleteFunc(all, over)), err
+}
+
+func idsOf(all []record.Report) (out []string) {
 	for _, r := range all {
-		if r.Outcome == "" || r.Outcome == migration.InDoubt {
-			out = append(out, r.ID+"\t"+r.Guest+" → "+r.To)
-		}
+		out = append(out, r.ID+"\t"+r.Guest+" → "+r.To)
 	}
-	return known(out, err)
+	return out
 }
 
 // doubtful are the migrations that a person may have to decide about, and their guests.
-func doubtful(ctx context.Context, client *api.Client) []string {
+func doubtful(ctx context.Context, client *api.Client) ([]string, error) {
 	all, err := client.Doubts(ctx, "")
 	var out []string
 	for _, d := range all {
@@ -73,15 +72,7 @@ func doubtful(ctx context.Context, client *api.Client) []string {
 			out = append(out, d.Guest)
 		}
 	}
-	return known(out, err)
-}
-
-// known is nothing where an agent did not answer.
-func known(names []string, err error) []string {
-	if err != nil {
-		return nil
-	}
-	return names
+	return out, err
 }
 
 // completes lets a shell complete a command's arguments, each by what its kind is.
@@ -131,7 +122,10 @@ func asked(c *cobra.Command, of kind) []string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
 	defer cancel()
-	all := of(ctx, client)
+	all, err := of(ctx, client)
+	if err != nil {
+		return nil
+	}
 	slices.Sort(all) // a host may be called as its site is
 	return slices.Compact(all)
 }

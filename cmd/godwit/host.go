@@ -177,20 +177,20 @@ func hostsOf(info api.HostInfo, site string) []shownHost {
 	return slices.DeleteFunc(shownHosts(info), func(h shownHost) bool { return h.Site != site })
 }
 
-func hostNames(ctx context.Context, client *api.Client) []string {
+func hostNames(ctx context.Context, client *api.Client) ([]string, error) {
 	info, err := client.Host(ctx)
 	var out []string
 	for _, h := range shownHosts(info) {
 		out = append(out, h.Host)
 	}
-	return known(out, err)
+	return out, err
 }
 
-func siteNames(ctx context.Context, client *api.Client) []string {
+func siteNames(ctx context.Context, client *api.Client) ([]string, error) {
 	info, err := client.Host(ctx)
 	var out []string
 	for _, s := range sitesOf(info) {
 		out = append(out, s.Site)
 	}
-	return known(out, err)
+	return out, err
 }

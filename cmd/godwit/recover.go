@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -109,7 +110,7 @@ func showDoubts(c *cobra.Command, doubts []api.Doubt) error {
 		fmt.Fprintln(w, "nothing is in doubt on this host")
 	}
 	for _, d := range doubts {
-		fmt.Fprintf(w, "%s  guest %s, epoch %d, this host is its %s\n  here   %s\n  there  %s\n", d.ID, orUnknown(d.Guest), d.Epoch, orUnknown(d.Side), d.Here, d.There)
+		fmt.Fprintf(w, "%s  guest %s, epoch %d, this host is its %s\n  here   %s\n  there  %s\n", d.ID, cmp.Or(d.Guest, "unknown"), d.Epoch, cmp.Or(d.Side, "unknown"), d.Here, d.There)
 		if d.Risk != "" {
 			fmt.Fprintf(w, "  risk   %s\n", d.Risk)
 		}
@@ -118,11 +119,4 @@ func showDoubts(c *cobra.Command, doubts []api.Doubt) error {
 		}
 	}
 	return nil
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
 }
