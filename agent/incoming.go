@@ -362,18 +362,13 @@ func (m *incoming) finish() {
 		m.work.guest.drop(m.plan.ID) // before the source hears that it is over, and somebody moves it on
 		m.a.guests.settled(m.work.guest)
 	}
-	outcome := migration.Aborted
 	if state.Landing == migration.Landed {
-		outcome = migration.Completed
 		m.rec.Event(migration.MigrationDone)
 		m.a.keepAsking(m.work.guest)
 	} else {
-		if state.Outcome == migration.Failed {
-			outcome = migration.Failed
-		}
 		m.rec.Aborted(state.Problem)
 	}
-	m.rec.End(outcome, state.Problem, time.Now())
+	m.rec.End(state.Outcome, state.Problem, time.Now())
 	if err := m.endDirect(m.a.ctx); err != nil { // after the streams that it was for
 		m.a.log.Warn("end what was made for memory", "migration", m.plan.ID, "error", err)
 	}
