@@ -225,13 +225,9 @@ func (m *outgoing) allowSwitchover() {
 // letFinish has QEMU look at the stopped guest's memory for the last time, once it comes to
 // that, and send the rest.
 func (m *outgoing) letFinish() {
-	m.work.leaveMemory()
-	life, end := context.WithCancel(m.a.ctx)
-	m.work.endMemory = end
-	go func() {
-		defer end()
+	m.followMemory(func(life context.Context) {
 		m.guest.Machine.ReleaseSwitchover(life) //nolint:errcheck // finishMemory asks again, and tells
-	}()
+	})
 }
 
 // drain returns when QEMU holds nothing that it would throw away at the stop. What the

@@ -81,7 +81,7 @@ func (l leaver) unfit(refuse func(migration.Code, string, ...any) error) error {
 	case len(facts.Blockers) > 0:
 		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s; take that device away, or make it one that can migrate",
 			oneline.Of(strings.Join(strings.Fields(strings.Join(facts.Blockers, "; ")), " ")))
-	case facts.Accel == "tcg" && major(facts.Version) < 10:
+	case facts.Accel == "tcg" && older(facts.Version, "10"):
 		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
 	case len(held.Taps) < 2 && !l.keeps:
 		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")
@@ -272,11 +272,6 @@ func (m *outgoing) carried(n config.Neighbour) int64 {
 // paths are those that this migration's transfer uses.
 func (m *outgoing) paths(n config.Neighbour) []peer.Path {
 	return transferPaths(m.plan, m.a.config.Paths(n))
-}
-
-func major(version string) int {
-	n, _ := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
-	return n
 }
 
 // residentBytes is what a process has in memory.

@@ -39,7 +39,7 @@ func (m *outgoing) letGo(ctx context.Context) error {
 		m.rec.Took("hand over: send what is left in the tap", begun)
 	}
 	if m.guest.Machine != nil && !m.lost { // else askRelease sees to it that nobody waits for memory
-		m.followMemory(ctx)
+		m.followMemory(func(life context.Context) { m.finishMemory(life, ctx) })
 	}
 	close(followed)
 	if err := <-answers; err != nil {
@@ -165,16 +165,15 @@ func (m *outgoing) lastMoved() int64 {
 	return m.moved(vm.Progress{})
 }
 
-// followMemory follows the last of memory until the source's QEMU is no longer needed:
-// the destination may well say that the guest runs before QEMU has heard that it was
-// the last byte. ctx is of the release.
-func (m *outgoing) followMemory(ctx context.Context) {
+// followMemory has follow see to the last of memory until the source's QEMU is no longer needed, in place of what did so
+// before: the destination may well say that the guest runs before QEMU has heard that it was the last byte.
+func (m *outgoing) followMemory(follow func(life context.Context)) {
 	m.work.leaveMemory()
 	life, end := context.WithCancel(m.a.ctx)
 	m.work.endMemory = end
 	go func() {
 		defer end()
-		m.finishMemory(life, ctx)
+		follow(life)
 	}()
 }
 
