@@ -36,12 +36,7 @@ func (a *Agent) serveAPI(ctx context.Context) error {
 // localAPI is what people and programs on this host may ask.
 func (a *Agent) localAPI() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, f func(*http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			value, err := f(r)
-			peer.Answer(w, value, err)
-		})
-	}
+	handle := func(pattern string, f func(*http.Request) (any, error)) { mux.HandleFunc(pattern, peer.Answering(f)) }
 	handle("GET /v1/host", func(r *http.Request) (any, error) { return a.info(r.Context()), nil })
 	handle("GET /v1/guests", func(r *http.Request) (any, error) { return a.info(r.Context()).Guests, nil })
 	handle("GET /v1/tunnels", func(*http.Request) (any, error) { return a.tunnelUse() })

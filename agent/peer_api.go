@@ -18,12 +18,7 @@ import (
 // peerAPI is what other agents of the fleet may ask.
 func (a *Agent) peerAPI() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, f func(*http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			value, err := f(r)
-			peer.Answer(w, value, err)
-		})
-	}
+	handle := func(pattern string, f func(*http.Request) (any, error)) { mux.HandleFunc(pattern, peer.Answering(f)) }
 	handle("GET /v1/host", a.peerPresence)
 	handle("POST /v1/migrations/{id}/check", a.peerCheck)
 	handle("POST /v1/migrations/{id}/prepare", a.peerPrepare)
@@ -227,7 +222,7 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := LandedAnswer{Report: rec.Snapshot(), Landing: migration.Landed}
+	answer := LandedAnswer{Report: rec.Snapshot()}
 	for _, d := range a.detours.List(answer.Report.Guest) {
 		for _, v := range d.Visiting {
 			answer.Leased = append(answer.Leased, v.Addr)

@@ -256,7 +256,7 @@ func FuzzPeerWords(f *testing.F) {
 	}
 	add(goodRepoint())
 	add(Undo{Problem: migration.Problem{Code: "x", Text: "a\nb"}, Epoch: 1 << 63, Released: true})
-	add(LandedAnswer{Landing: "x", Lease: -time.Hour, Report: record.Report{Notes: make([]string, 9), Survival: &record.Survival{Connections: []record.Survivor{{Fate: "eaten"}, {Fate: migration.Lost}}}}, Leased: []netip.Addr{{}}})
+	add(LandedAnswer{Lease: -time.Hour, Report: record.Report{Notes: make([]string, 9), Survival: &record.Survival{Connections: []record.Survivor{{Fate: "eaten"}, {Fate: migration.Lost}}}}, Leased: []netip.Addr{{}}})
 	f.Add([]byte(`{"lease":9223372036854775807,"migration":"m-00000000-../../rome"}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {

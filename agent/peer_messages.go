@@ -195,9 +195,8 @@ const (
 
 // LandedAnswer is how far the destination is after the guest runs there.
 type LandedAnswer struct {
-	Landing migration.Landing `json:"landing"`
-	Report  record.Report     `json:"report"`
-	Leased  []netip.Addr      `json:"leased"` // addresses that still need the tunnel
-	Lease   time.Duration     `json:"lease"`  // what is left of theirs; 0: for good
-	Moved   []netip.Addr      `json:"moved"`  // addresses whose home sends them to the destination by itself now
+	Report record.Report `json:"report"`
+	Leased []netip.Addr  `json:"leased"` // addresses that still need the tunnel
+	Lease  time.Duration `json:"lease"`  // what is left of theirs; 0: for good
+	Moved  []netip.Addr  `json:"moved"`  // addresses whose home sends them to the destination by itself now
 }

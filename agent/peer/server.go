@@ -131,6 +131,14 @@ func Answer(w http.ResponseWriter, value any, err error) {
 	}
 }
 
+// Answering is a handler that answers with what f returns.
+func Answering(f func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		value, err := f(r)
+		Answer(w, value, err)
+	}
+}
+
 // AsProblem gives any error a code.
 func AsProblem(err error) *migration.Problem {
 	var problem *migration.Problem
