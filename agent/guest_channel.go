@@ -125,17 +125,9 @@ func closed(c guest.Channel) bool {
 // dialChannel speaks to whoever answers in the guest. On error it returns no channel.
 func dialChannel(ctx context.Context, d config.Description, socket string) (guest.Channel, error) {
 	if d.Agent == config.AgentQGA {
-		c, err := qga.Dial(ctx, socket)
-		if err != nil {
-			return nil, err
-		}
-		return c, nil
+		return unlessFailed(qga.Dial(ctx, socket))
 	}
-	c, err := guest.Dial(ctx, socket)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return unlessFailed(guest.Dial(ctx, socket))
 }
 
 // openChannel is dialChannel for a guest that is about to run, where it can be open before that.
@@ -143,7 +135,11 @@ func openChannel(ctx context.Context, d config.Description, socket string) (gues
 	if d.Agent == config.AgentQGA {
 		return dialChannel(ctx, d, socket)
 	}
-	c, err := guest.Open(ctx, socket)
+	return unlessFailed(guest.Open(ctx, socket))
+}
+
+// unlessFailed is c, and no channel at all with an error.
+func unlessFailed[C guest.Channel](c C, err error) (guest.Channel, error) {
 	if err != nil {
 		return nil, err
 	}
