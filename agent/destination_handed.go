@@ -94,10 +94,8 @@ func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {
 			last = addr.Endpoint // the ids began again
 		}
 	}
-	if joins != nil {
-		for _, id := range joins.Endpoints {
-			last = id
-		}
+	if joins != nil && len(joins.Endpoints) > 0 {
+		return joins.Endpoints[len(joins.Endpoints)-1]
 	}
 	return last
 }

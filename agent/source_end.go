@@ -128,12 +128,12 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 			continue
 		}
 		if part.Born != born { // a destination whose agent was started again counts anew
-			if restarted := born != 0; restarted {
-				born, after = part.Born, 0
+			restarted := born != 0
+			if born = part.Born; restarted {
+				after = 0
 				sleep(ctx, landingPause)
 				continue
 			}
-			born = part.Born
 		}
 		if err := part.Sane(m.plan.To, after); err != nil {
 			return err

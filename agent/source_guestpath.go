@@ -53,8 +53,7 @@ func (m *outgoing) chooseGuestPath(ctx context.Context, pairs []peer.Path, has f
 	}
 	chosen, rtt, first := firstThatAnswers(ctx, pairs, m.tryGuestPath)
 	if chosen < 0 && len(pairs) > 1 && ctx.Err() == nil {
-		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-			"migrate guest %s: no pair of uplinks that carry guests' traffic answers, of %s: %v", m.plan.Guest, strings.Join(pathNames(pairs), ", "), first)}
+		return m.problem(migration.CodePath, "no pair of uplinks that carry guests' traffic answers, of %s: %v", strings.Join(pathNames(pairs), ", "), first)
 	}
 	if chosen < 0 {
 		return first
