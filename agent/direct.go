@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/agent/statefile"
+	"godwit/agent/uplinks"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -176,11 +176,7 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 	paths := m.paths()
 	var addrs []netip.Addr
 	if m.plan.Insecure {
-		for _, path := range paths { // two may share an uplink here
-			if !slices.Contains(addrs, path.Local) {
-				addrs = append(addrs, path.Local)
-			}
-		}
+		addrs = locals(paths)
 	} else {
 		mtus := make([]int, len(p.MemoryTunnels))
 		for k, t := range p.MemoryTunnels {
@@ -247,10 +243,15 @@ func (m *incoming) listenDirect(addrs []netip.Addr) error {
 
 // endDirect ends what prepareDirect and prepareMultipath made.
 func (m *incoming) endDirect(ctx context.Context) error {
-	err := m.a.endpoints.Drop(m.work.endpoints)
-	m.work.endpoints = nil
-	if direct(m.plan) && !m.plan.Insecure {
-		err = errors.Join(err, m.a.dropMemoryTunnels(ctx, m.plan.ID))
+	return m.a.endDirect(ctx, m.plan, &m.work.endpoints)
+}
+
+// endDirect drops the endpoints of a migration, and the tunnels for memory that this host has for it.
+func (a *Agent) endDirect(ctx context.Context, plan migration.Plan, made *[]uplinks.Endpoint) error {
+	err := a.endpoints.Drop(*made)
+	*made = nil
+	if direct(plan) && !plan.Insecure {
+		err = errors.Join(err, a.dropMemoryTunnels(ctx, plan.ID))
 	}
 	return err
 }
@@ -284,10 +285,5 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 
 // endDirect ends what raiseDirect and openLanes made.
 func (m *outgoing) endDirect(ctx context.Context) error {
-	err := m.a.endpoints.Drop(m.work.endpoints)
-	m.work.endpoints = nil
-	if direct(m.plan) && !m.plan.Insecure {
-		err = errors.Join(err, m.a.dropMemoryTunnels(ctx, m.plan.ID))
-	}
-	return err
+	return m.a.endDirect(ctx, m.plan, &m.work.endpoints)
 }

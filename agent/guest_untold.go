@@ -160,8 +160,7 @@ func (a *Agent) untold(held care.Held, info guest.Info) []netip.Prefix {
 	known := slices.Concat(bare(held.Addresses), held.ToDrop)
 	var out []netip.Prefix
 	for _, nic := range info.NICs {
-		spare := slices.ContainsFunc(held.Description.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) }) &&
-			!strings.EqualFold(held.Description.NICs[held.Active].MAC, nic.MAC)
+		spare := ownNIC(held.Description, nic.MAC) && !strings.EqualFold(held.Description.NICs[held.Active].MAC, nic.MAC)
 		for _, p := range nic.Addrs {
 			ours := slices.Contains(known, p.Addr()) || spare && p.Addr().Is4() && p.IsSingleIP()
 			if !nic.Up || ours || p.Addr().IsLinkLocalUnicast() || !a.config.Network.SubnetOf(p.Addr()).Contains(p.Addr()) {

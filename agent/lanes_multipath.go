@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -41,10 +42,12 @@ func (m *incoming) prepareMultipath() error {
 	return err
 }
 
-// locals are this host's ends of paths.
+// locals are this host's ends of paths, each once: two may share an uplink here.
 func locals(all []peer.Path) (out []netip.Addr) {
 	for _, p := range all {
-		out = append(out, p.Local)
+		if !slices.Contains(out, p.Local) {
+			out = append(out, p.Local)
+		}
 	}
 	return out
 }

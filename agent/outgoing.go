@@ -229,8 +229,10 @@ func (m *outgoing) persist(state migration.Source, sync bool) error {
 	write := func() error {
 		m.limited = plan.Bandwidth
 		begun, paused := m.rec.Moments()
-		return m.log.Append(sourceJournal{"source", plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load(),
-			m.work.prepared.Coming, m.work.prepared.Home, m.process, m.nextMode}, sync)
+		return m.log.Append(sourceJournal{
+			Side: "source", Plan: plan, State: state, Begun: begun, Doing: state.Reached(), Skew: m.work.skew, Paused: paused, Report: kept,
+			Needed: m.work.needed.Load(), Coming: m.work.prepared.Coming, Home: m.work.prepared.Home, QEMU: m.process, Next: m.nextMode,
+		}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.Timed("journal: "+journalWords(state), write)
