@@ -111,13 +111,13 @@ func (l Look) Stretched(rtt, budget time.Duration) bool {
 // InSync is how long the disks of a stopped guest take to be in sync when left bytes of them differ: over paths of which
 // the slowest carries rate bytes per second (0: not known), and with the answer to what was sent last.
 func InSync(left, rate int64, rtt time.Duration) time.Duration {
-	if left == 0 {
+	switch {
+	case left == 0:
 		return 0
-	}
-	if rate == 0 {
+	case rate == 0:
 		return rtt
 	}
-	return rtt + time.Duration(float64(left)/float64(rate)*float64(time.Second))
+	return rtt + seconds(float64(left)/float64(rate))
 }
 
 // Copying watches one copy and says when to switch over.

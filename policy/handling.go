@@ -55,7 +55,7 @@ func (h *Handling) See(l Handled) time.Duration {
 	if h.rate == 0 || l.At-h.learnt > handlingKept {
 		return 0
 	}
-	return max(0, time.Duration(float64(l.Left)/h.rate*float64(time.Second))-handlingSpare)
+	return max(0, seconds(float64(l.Left)/h.rate)-handlingSpare)
 }
 
 // learn takes a rate, in pages per second; full paths show only that it can be had.
