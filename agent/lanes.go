@@ -222,6 +222,19 @@ func (m *outgoing) dataPath() *record.DataPath {
 	return out
 }
 
+// whyNoLane is why the paths on which no lane works cannot be used; "" where all can, or QEMU sends by itself.
+func whyNoLane(d *record.DataPath) (why string) {
+	if d == nil {
+		return ""
+	}
+	for _, p := range d.Paths {
+		if p.Lanes == 0 && p.Last != "" {
+			why += fmt.Sprintf(", path %s: %s", p.Path, p.Last)
+		}
+	}
+	return why
+}
+
 // noteDataPath keeps the last figures.
 func (m *outgoing) noteDataPath() {
 	if d := m.dataPath(); d != nil {

@@ -175,3 +175,20 @@ func TestRoundTripOfThePause(t *testing.T) {
 		t.Errorf("what is left is taken for too much: %v", m.rec.Snapshot().Notes)
 	}
 }
+
+// TestStandstillSaysWhyNoLane: a destination whose agent has ended is no path that is cut.
+func TestStandstillSaysWhyNoLane(t *testing.T) {
+	for want, d := range map[string]*record.DataPath{
+		"": {Paths: []record.PathRate{{Path: "a", Lanes: 1, Last: "it was cut, and is back"}, {Path: "b"}}},
+		", path a: connection refused, path b: no route to host": {Paths: []record.PathRate{
+			{Path: "a", Last: "connection refused"}, {Path: "b", Last: "no route to host"}, {Path: "c", Lanes: 1},
+		}},
+	} {
+		if got := whyNoLane(d); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := whyNoLane(nil); got != "" {
+		t.Errorf("QEMU's own transfer: %q", got)
+	}
+}
