@@ -136,7 +136,7 @@ func (a *Agent) boundHistory(ctx context.Context) {
 		for _, d := range a.detours.List("") {
 			leased[migrationOf(d.ID)] = true
 		}
-		if err := a.records.Shorten(func(id string) bool { return leased[id] }); err != nil {
+		if err := a.records.Shorten(ctx, func(id string) bool { return leased[id] }); err != nil {
 			a.log.Warn("bound the history", "error", err)
 		}
 	}

@@ -64,7 +64,7 @@ func TestShortAnswersAsWhole(t *testing.T) {
 	}
 	whole := toldOf(t, a, came, left)
 	newerThanAll(t, a)
-	if err := a.records.Shorten(func(string) bool { return false }); err != nil {
+	if err := a.records.Shorten(t.Context(), func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	if rep, known := a.records.Report("m-00000000"); !known || rep.Survival != nil {

@@ -2,6 +2,7 @@ package record
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -115,8 +116,8 @@ func beyond(files []fs.FileInfo) []fs.FileInfo {
 }
 
 // Shorten keeps of all but the newest reports their short form, and those of which needed says, by the migration's id, that they
-// go on changing. On error, and where the host loses its power, each that is not kept whole is there whole all the same, or in short.
-func (s *Store) Shorten(needed func(id string) bool) error {
+// go on changing; some of them whole still when ctx ends. On error, and where the host loses its power, each that is not kept whole is there whole all the same, or in short.
+func (s *Store) Shorten(ctx context.Context, needed func(id string) bool) error {
 	files, err := s.whole()
 	by := map[string][]string{} // by what they are put into
 	for _, f := range beyond(files) {
@@ -125,6 +126,9 @@ func (s *Store) Shorten(needed func(id string) bool) error {
 		}
 	}
 	for _, names := range by {
+		if ctx.Err() != nil {
+			break
+		}
 		err = errors.Join(err, s.putAway(names))
 	}
 	return err

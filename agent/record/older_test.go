@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func (s *Store) isWhole(t *testing.T, rep Report) bool {
 
 func (s *Store) shorten(t *testing.T) {
 	t.Helper()
-	if err := s.Shorten(func(string) bool { return false }); err != nil {
+	if err := s.Shorten(t.Context(), func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -198,7 +199,7 @@ func TestPutAwayInVain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Shorten(leased); !errors.Is(err, statefile.ErrUnread) {
+	if err := s.Shorten(t.Context(), leased); !errors.Is(err, statefile.ErrUnread) {
 		t.Errorf("it says %v", err)
 	}
 	if !s.isWhole(t, all[0]) || !s.isWhole(t, all[2]) {
@@ -216,8 +217,29 @@ func TestPutAwayInVain(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(s.older), os.WriteFile(s.older, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Shorten(leased); err == nil || !s.isWhole(t, all[0]) {
+	if err := s.Shorten(t.Context(), leased); err == nil || !s.isWhole(t, all[0]) {
 		t.Errorf("nothing can be written, and it says %v", err)
+	}
+}
+
+// TestPutAwayLater: an agent that is to end does not put away the thousands that a release before this one has left: it is waited for.
+func TestPutAwayLater(t *testing.T) {
+	s, all := years(t, 4)
+	ctx, end := context.WithCancel(t.Context())
+	asked := 0
+	err := s.Shorten(ctx, func(string) bool {
+		if asked++; asked == len(all) {
+			end()
+		}
+		return false
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, rep := range all {
+		if !s.isWhole(t, rep) {
+			t.Errorf("%s was put away", rep.ID)
+		}
 	}
 }
 
