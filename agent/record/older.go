@@ -91,10 +91,14 @@ func (s *Store) whole() ([]fs.FileInfo, error) {
 	return all, err
 }
 
-// newestFirst sorts files. One that was written by a clock which has been set back since comes after those that were written by now.
+// aheadMost is by how much a clock that is set back may have been ahead, as one that took the local time for UTC, for what it wrote last to be
+// the newest still.
+const aheadMost = 24 * time.Hour
+
+// newestFirst sorts files. One that was written by a clock which was ahead by more than that comes after all others.
 func newestFirst(files []fs.FileInfo, now time.Time) {
 	written := func(f fs.FileInfo) time.Time {
-		if at := f.ModTime(); !at.After(now) {
+		if at := f.ModTime(); at.Before(now.Add(aheadMost)) {
 			return at
 		}
 		return time.Time{}

@@ -298,4 +298,9 @@ func TestWhichAreBeyond(t *testing.T) {
 	if old := beyond(files); len(old) != 5 || slices.ContainsFunc(old, func(f fs.FileInfo) bool { return !f.ModTime().After(now) }) {
 		t.Errorf("the clock was set back: %d are beyond", len(old))
 	}
+	files = slices.Concat(list(recordsKept, now, 10), list(5, now.Add(14*time.Hour), 11)) // it took the local time for UTC
+	newestFirst(files, now)
+	if old := beyond(files); len(old) != 5 || slices.ContainsFunc(old, func(f fs.FileInfo) bool { return f.ModTime().After(now) }) {
+		t.Errorf("the clock was set back by hours: %d are beyond, and not the oldest", len(old))
+	}
 }
