@@ -260,6 +260,9 @@ func disks(_ context.Context, c *config.Config, o *owners) ([]Thing, error) {
 		default:
 			if t.Migration = o.stale(c, e); t.Migration == "" {
 				t.Stays = "it may be the only copy: nothing here proves that its guest has another; remove it when you know"
+				if o.unread != nil && !isAside(e.Name()) {
+					t.Stays = "it may be the only copy, and whether its guest left it is not known: " + o.unread.Error()
+				}
 			}
 		}
 		return t, owner

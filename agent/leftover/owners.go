@@ -28,6 +28,7 @@ type owners struct {
 	written    []Thing                  // journals, and what else cannot be read
 	sealed     bool                     // there is such a thing: what it owns is not known
 	history    map[string][]ended       // by guest; nil: not read yet
+	unread     error                    // why it has none
 }
 
 // underWay is what matters here of a journal's last record, of either side.

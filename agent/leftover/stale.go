@@ -109,15 +109,13 @@ type ended struct {
 	Left      []string          `json:"left"`
 }
 
-// reportsOf are those of a guest's migrations, also of what is kept of them in short; none where one cannot be read, as it may be of a later stay.
+// reportsOf are those of a guest's migrations, also of what is kept of them in short; none where one cannot be read (o.unread), as it may be of a later stay.
 // The history is read once: that of years takes a while, and disks may be many.
 func (o *owners) reportsOf(c *config.Config, guest string) []ended {
 	if o.history == nil {
 		o.history = map[string][]ended{}
-		all, err := readHistory(filepath.Join(c.State, "history"))
-		if err != nil {
-			return nil
-		}
+		var all map[string]ended
+		all, o.unread = readHistory(filepath.Join(c.State, "history"))
 		for _, rep := range all {
 			o.history[rep.Guest] = append(o.history[rep.Guest], rep)
 		}
@@ -140,8 +138,11 @@ func readHistory(dir string) (map[string]ended, error) {
 	if err == nil {
 		err = eachFile(dir+"-old", func(p string) error { return statefile.Read(p, &all) })
 	}
+	if err != nil {
+		return nil, err
+	}
 	maps.Copy(all, whole)
-	return all, err
+	return all, nil
 }
 
 // eachFile reads those in dir that are there still, until one cannot be read.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +151,16 @@ func TestReportThatCannotBeRead(t *testing.T) {
 		write(t, filepath.Join(c.State, damaged), []byte(`{"m-`))
 		if o := (&owners{}); o.stale(c, disk) != "" || o.stale(c, disk) != "" {
 			t.Errorf("it is called left over, though %s cannot be read", damaged)
+		}
+		write(t, filepath.Join(c.State, "disks", "web-3-root.m-0000000a.raw"), nil) // whatever the history says
+		things, err := disks(t.Context(), c, &owners{})
+		if err != nil || len(things) != 2 {
+			t.Fatalf("%+v, %v", things, err)
+		}
+		for _, thing := range things {
+			if want := !isAside(filepath.Base(thing.Name)); strings.Contains(thing.Stays, filepath.Join(c.State, damaged)) != want {
+				t.Errorf("%s stays, as %q; %s cannot be read", thing.Name, thing.Stays, damaged)
+			}
 		}
 	}
 }
