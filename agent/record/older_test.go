@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -239,6 +240,24 @@ func TestPutAwayLater(t *testing.T) {
 	for _, rep := range all {
 		if !s.isWhole(t, rep) {
 			t.Errorf("%s was put away", rep.ID)
+		}
+	}
+}
+
+// TestPutAwayTooMuch: a report stays whole where the file of its short form would become too long to be read: another host chooses the ids of
+// migrations to here, and may choose alike ones.
+func TestPutAwayTooMuch(t *testing.T) {
+	s, all := years(t, 1)
+	long := Report{ID: "m-00ffffff", Problem: &migration.Problem{Text: strings.Repeat("a", 16<<20-1000)}}
+	if err := statefile.Write(s.olderFile(fileOf(long)), shorts{fileOf(long): long}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shorten(t.Context(), func(string) bool { return false }); err == nil {
+		t.Error("it says nothing")
+	}
+	for _, rep := range []Report{all[0], long} {
+		if _, known, err := s.Ended(fileOf(rep)); !known || err != nil {
+			t.Errorf("%s is known: %v, %v", rep.ID, known, err)
 		}
 	}
 }

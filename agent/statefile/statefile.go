@@ -16,8 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileLimit bounds what is read of a file, bytes.
+// fileLimit bounds a file, bytes: what is longer is not read, and so not written.
 const fileLimit = 16 << 20
+
+var errLong = fmt.Errorf("larger than %d MiB", fileLimit>>20)
 
 // ErrUnread says that there is a file, and that it cannot be read or meant.
 var ErrUnread = errors.New("mend the file, or move it away")
@@ -50,7 +52,7 @@ func readInto(path string, value any) error {
 		return err
 	}
 	if len(data) > fileLimit {
-		return fmt.Errorf("larger than %d MiB", fileLimit>>20)
+		return errLong
 	}
 	return json.Unmarshal(data, value)
 }
@@ -59,6 +61,9 @@ func readInto(path string, value any) error {
 // the new one; on error the file is as it was, or the new one where only its directory was not synced.
 func Write(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
+	if err == nil && len(data) > fileLimit {
+		err = errLong
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}

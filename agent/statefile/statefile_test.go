@@ -58,6 +58,9 @@ func TestWrittenIsRead(t *testing.T) {
 	if err := Write(path, func() {}); err == nil {
 		t.Error("wrote what is no JSON")
 	}
+	if err := Write(path, strings.Repeat("1", fileLimit)); err == nil || !strings.Contains(err.Error(), "larger than 16 MiB") {
+		t.Errorf("wrote what is not read: %v", err)
+	}
 	if err := Read(path, &k); err != nil || k.N != 2 {
 		t.Errorf("after a write that failed: %d, %v", k.N, err)
 	}
