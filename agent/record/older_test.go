@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -241,6 +242,26 @@ func TestPutAwayLater(t *testing.T) {
 		if !s.isWhole(t, rep) {
 			t.Errorf("%s was put away", rep.ID)
 		}
+	}
+}
+
+// TestAmendBesideWhatCannotBeRead: a report that is there whole is amended, and nothing else is said.
+func TestAmendBesideWhatCannotBeRead(t *testing.T) {
+	s, all := years(t, 2)
+	var said bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&said, nil))
+	for _, rep := range all {
+		if err := errors.Join(os.MkdirAll(s.older, 0o700), os.WriteFile(s.olderFile(fileOf(rep)), []byte(`{"m-`), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		s.Amend(rep.ID, func(r *Report) { r.TunnelDown = 7 })
+		if rep.TunnelDown = 7; !s.isWhole(t, rep) || said.Len() > 0 {
+			t.Errorf("%s: it says %q", rep.ID, said.String())
+		}
+	}
+	s.Amend("m-00ffffff", func(*Report) { t.Error("it may be among what cannot be read") })
+	if !strings.Contains(said.String(), "left as it is") {
+		t.Errorf("it says %q", said.String())
 	}
 }
 

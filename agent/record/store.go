@@ -158,29 +158,36 @@ func (s *Store) History(id string) (rep Report, known bool, err error) {
 	if !migration.ValidID(id) {
 		return Report{}, false, nil
 	}
-	return s.first(id+"-destination.json", id+".json")
+	name, rep, err := s.first(filesOf(id)...)
+	return rep, name != "", err
 }
 
 // Ended reads one file of the history, or its short form.
-func (s *Store) Ended(name string) (rep Report, known bool, err error) { return s.first(name) }
+func (s *Store) Ended(name string) (rep Report, known bool, err error) {
+	name, rep, err = s.first(name)
+	return rep, name != "", err
+}
 
-// first is the first of a migration's files that there is, or the first short form.
-func (s *Store) first(names ...string) (rep Report, known bool, err error) {
+// filesOf are the names that a migration's file may have.
+func filesOf(id string) []string { return []string{id + "-destination.json", id + ".json"} }
+
+// first is the first of a migration's files that there is, or else the first short form; "": there is none.
+func (s *Store) first(names ...string) (name string, rep Report, err error) {
 	for _, name := range names {
 		if err = s.readWhole(name, &rep); err == nil {
-			return rep, true, nil
+			return name, rep, nil
 		}
 		if !errors.Is(err, os.ErrNotExist) {
-			return Report{}, false, err
+			return "", Report{}, err
 		}
 	}
 	all, err := s.readShorts(names[0])
 	for _, name := range names {
-		if rep, known = all[name]; known {
-			return rep, true, nil
+		if rep, known := all[name]; known {
+			return name, rep, nil
 		}
 	}
-	return Report{}, false, err
+	return "", Report{}, err
 }
 
 // readWhole is statefile.Read of a file of the history.
@@ -236,17 +243,15 @@ func (s *Store) Amend(id string, change func(*Report)) {
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	for _, name := range []string{id + ".json", id + "-destination.json"} {
-		rep, known, err := s.Ended(name)
-		if err != nil {
-			s.log.Warn("history is left as it is", "migration", id, "error", err)
-		}
-		if !known {
-			continue
-		}
-		change(&rep)
-		if err := statefile.Write(filepath.Join(s.dir, name), rep); err != nil {
-			s.log.Error("write history", "migration", id, "error", err)
-		}
+	name, rep, err := s.first(filesOf(id)...)
+	if err != nil {
+		s.log.Warn("history is left as it is", "migration", id, "error", err)
+	}
+	if name == "" {
+		return
+	}
+	change(&rep)
+	if err := statefile.Write(filepath.Join(s.dir, name), rep); err != nil {
+		s.log.Error("write history", "migration", id, "error", err)
 	}
 }
