@@ -269,17 +269,15 @@ func TestAmendBesideWhatCannotBeRead(t *testing.T) {
 // migrations to here, and may choose alike ones.
 func TestPutAwayTooMuch(t *testing.T) {
 	s, all := years(t, 1)
-	long := Report{ID: "m-00ffffff", Problem: &migration.Problem{Text: strings.Repeat("a", 16<<20-1000)}}
-	if err := statefile.Write(s.olderFile(fileOf(long)), shorts{fileOf(long): long}); err != nil {
+	long := fmt.Appendf(nil, `{"m-00ffffff.json":{"id":"m-00ffffff","problem":{"text":"%s"}}}`, strings.Repeat("a", 16<<20-500))
+	if err := errors.Join(os.Mkdir(s.older, 0o700), os.WriteFile(s.olderFile("m-00ffffff.json"), long, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Shorten(t.Context(), func(string) bool { return false }); err == nil {
-		t.Error("it says nothing")
+	if err := s.Shorten(t.Context(), func(string) bool { return false }); err == nil || !s.isWhole(t, all[0]) {
+		t.Errorf("it was put away, %v", err)
 	}
-	for _, rep := range []Report{all[0], long} {
-		if _, known, err := s.Ended(fileOf(rep)); !known || err != nil {
-			t.Errorf("%s is known: %v, %v", rep.ID, known, err)
-		}
+	if data, err := os.ReadFile(s.olderFile("m-00ffffff.json")); err != nil || !bytes.Equal(data, long) {
+		t.Errorf("what was there is %d bytes long, %v", len(data), err)
 	}
 }
 
