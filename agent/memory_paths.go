@@ -97,17 +97,15 @@ func (m *outgoing) beginRoundTrips(ctx context.Context, n config.Neighbour) (wai
 	}
 }
 
-// choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless one of these is of no use.
-// One that did not answer and is tried on is taken to be as long as the tunnel's.
+// choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless of others more answer, or fewer
+// do not. One that did not answer and is tried on is taken to be as long as the tunnel's.
 func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.Duration) {
-	chosen := m.paths(n)
-	usable := reaching(m.plan, m.a.config.Paths(n), func(p peer.Path) bool { return trips[ends(p)] > 0 })
-	useless := slices.DeleteFunc(slices.Clone(chosen), func(p peer.Path) bool {
-		return slices.ContainsFunc(usable, func(u peer.Path) bool { return ends(u) == ends(p) })
-	})
-	if len(useless) > 0 {
-		chosen = transferPaths(m.plan, usable)
-		m.rec.Note(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(useless), ", ")))
+	answers := func(p peer.Path) bool { return trips[ends(p)] > 0 }
+	silent := func(all []peer.Path) []peer.Path { return slices.DeleteFunc(slices.Clone(all), answers) }
+	chosen, others := m.paths(n), transferPaths(m.plan, reaching(m.plan, m.a.config.Paths(n), answers))
+	if was, is := silent(chosen), silent(others); len(is) < len(was) || len(others)-len(is) > len(chosen)-len(was) {
+		chosen = others
+		m.rec.Note(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(was), ", ")))
 	}
 	m.work.trips, m.work.answered = nil, trips
 	for _, p := range chosen {

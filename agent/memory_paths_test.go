@@ -80,6 +80,7 @@ func TestPathsThatReachEachOther(t *testing.T) {
 		{"fast ones do not meet", []string{slow1}, both, "fast-slow slow-fast", "fast-slow slow-fast"},
 		{"slow is down", []string{fast1}, []string{fast1}, "fast-fast slow-slow", "fast-fast"},
 		{"fast is down there", nil, both, "fast-fast slow-slow", "fast-slow"},
+		{"crossed, and fast is down", []string{slow1}, nil, "slow-fast fast-slow", "slow-fast"},
 	} {
 		for transfer, want := range map[string]string{"lanes": c.want, "mptcp": c.want, "qemu-multifd": c.qemu, "qemu-tcp": strings.Fields(c.qemu)[0]} {
 			t.Run(c.name+" "+transfer, func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestPathsThatReachEachOther(t *testing.T) {
 				if said := strings.Contains(notes, "memory goes over "+strings.Join(pathNames(paths), ", ")); said != !slices.Equal(pathNames(paths), pathNames(byRate)) {
 					t.Errorf("notes: %s", notes)
 				}
-				answer := map[string]int64{"slow is down": 100e6, "fast is down there": 50e6}[c.name]
+				answer := map[string]int64{"slow is down": 100e6, "fast is down there": 50e6, "crossed, and fast is down": 50e6}[c.name]
 				if got := m.carried(n); ownPath(m.plan) && answer > 0 && got != answer {
 					t.Errorf("%d bit/s are foreseen, what answers carries %d", got, answer)
 				}
