@@ -2,6 +2,7 @@ package probe
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -60,6 +61,21 @@ func TestProbePathIsPatient(t *testing.T) {
 		if err == nil && rtt < slow || tries == 5 { // what is slower was, on a busy machine
 			t.Fatalf("%v, %v; want a little more than %v", rtt, err, slow)
 		}
+	}
+}
+
+// TestOneAnswerCounts: who has waited as long as it may takes the one answer that there was.
+func TestOneAnswerCounts(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	remote := answering(t, func(conn *net.UDPConn, from netip.AddrPort, probe []byte) {
+		if probe[TokenLength] == 0 {
+			conn.WriteToUDPAddrPort(probe, from) //nolint:errcheck // the probe fails without it
+		} else {
+			end()
+		}
+	})
+	if rtt, err := RoundTrip(ctx, remote.Addr(), remote, make([]byte, TokenLength), Least); rtt == 0 || err != nil {
+		t.Errorf("%v, %v", rtt, err)
 	}
 }
 
