@@ -80,6 +80,22 @@ func TestBudgetByTheWayOfMemory(t *testing.T) {
 	}
 }
 
+// TestBudgetByTheWayThatAnswers: an uplink by which nothing answers, and which is tried on, brings no last bytes.
+func TestBudgetByTheWayThatAnswers(t *testing.T) {
+	for _, transfer := range []string{"lanes", "mptcp"} {
+		m, n := twoWays(t, transfer, 0, 300*time.Millisecond)
+		m.a.config.Uplinks = append(m.a.config.Uplinks, config.Uplink{Name: "spare", Address: netip.MustParseAddr("127.0.0.3"), Carries: "migration", Rate: 100e6})
+		n.Uplinks = append(n.Uplinks, config.Uplink{Name: "spare", Address: netip.MustParseAddr("127.0.1.3"), Carries: "migration", Rate: 100e6})
+		if err := m.tryPaths(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		if got := pathNames(m.paths(n)); !slices.Equal(got, []string{"private-private", "spare-spare"}) {
+			t.Errorf("%s: memory goes over %q", transfer, got)
+		}
+		refused(t, transfer, m.budgetFits(n), migration.CodeBudget, "the round trip of 3", "to rome")
+	}
+}
+
 // TestLastTrip: the last bytes of our own data path take the shortest way, QEMU waits for all of its connections.
 func TestLastTrip(t *testing.T) {
 	trips := []time.Duration{40, 10, 30}

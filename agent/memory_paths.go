@@ -98,7 +98,7 @@ func (m *outgoing) beginRoundTrips(ctx context.Context, n config.Neighbour) (wai
 }
 
 // choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless of others more answer, or fewer
-// do not. One that did not answer and is tried on is taken to be as long as the tunnel's.
+// do not. One that did not answer and is tried on is taken to be as long as the longest that did, or, where none has, as the tunnel's.
 func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.Duration) {
 	answers := func(p peer.Path) bool { return trips[ends(p)] > 0 }
 	silent := func(all []peer.Path) []peer.Path { return slices.DeleteFunc(slices.Clone(all), answers) }
@@ -108,9 +108,13 @@ func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.
 		m.rec.Note(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(was), ", ")))
 	}
 	m.work.trips, m.work.answered = nil, trips
+	var longest time.Duration
 	for _, p := range chosen {
 		m.plan.Paths = append(m.plan.Paths, ends(p))
-		m.work.trips = append(m.work.trips, cmp.Or(trips[ends(p)], m.work.rtt))
+		longest = max(longest, trips[ends(p)])
+	}
+	for _, p := range chosen {
+		m.work.trips = append(m.work.trips, cmp.Or(trips[ends(p)], longest, m.work.rtt))
 	}
 }
 

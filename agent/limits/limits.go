@@ -34,7 +34,7 @@ var (
 	CheckHere    = named("check_here", 10*time.Second, "QEMU and the guest say what they are")
 	CheckThere   = named("check_there", 20*time.Second, "the destination and the path are asked")
 	AskThere     = named("ask_there", 8*time.Second, "the destination answers the check")
-	RoundTrip    = named("round_trip", 1500*time.Millisecond, "a path answers, beside what else is tried; else its RTT is taken to be the tunnel's")
+	RoundTrip    = named("round_trip", 1500*time.Millisecond, "a path answers, beside what else is tried; else memory takes others, or it is taken to be as long as the longest that does")
 	AskGuest     = named("ask_guest", 5*time.Second, "the guest answers on its channel")
 	Heard        = named("heard", 3*time.Second, "the host that the guest came from says that it has heard of its landing; else the guest is not moved on")
 	HangUp       = named("hang_up", time.Second, "the guest answers on its channel, before it is dialled again; then twice as long, and so on")
