@@ -46,7 +46,7 @@ func TestTransferPaths(t *testing.T) {
 }
 
 // TestPathsAsTheSourceMeans: both ends of each tunnel for memory are at the uplinks of one path, also where the hosts have them in other orders, or
-// one does not know the other's rates; a source of before says nothing of that, and one that means what is no path here is not believed.
+// one does not know the other's rates; a source of before says nothing of that, and one that means what is no path here, or one twice, is not believed.
 func TestPathsAsTheSourceMeans(t *testing.T) {
 	up := func(name, addr string, rate int64) config.Uplink {
 		return config.Uplink{Name: name, Address: netip.MustParseAddr(addr), Carries: "both", Rate: rate}
@@ -74,7 +74,7 @@ func TestPathsAsTheSourceMeans(t *testing.T) {
 	if got := paths(meant...); slices.Equal(own, meant) || !slices.Equal(got, meant) {
 		t.Errorf("%q, of own accord %q, want %q", got, own, meant)
 	}
-	for _, what := range []string{"127.0.0.1 127.0.1.9", "127.0.0.1 ::2", "127.0.1.1 127.0.0.1"} {
+	for _, what := range []string{"127.0.0.1 127.0.1.9", "127.0.0.1 ::2", "127.0.1.1 127.0.0.1", meant[0]} {
 		if got := paths(meant[0], what); !slices.Equal(got, own) {
 			t.Errorf("%s: %q, want %q", what, got, own)
 		}

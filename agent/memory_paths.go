@@ -40,11 +40,11 @@ func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
 // ends are the addresses of a path's uplinks.
 func ends(p peer.Path) [2]netip.Addr { return [2]netip.Addr{p.Local, p.Remote} }
 
-// pathsOf are those between such ends; nil where one of them is none that carries migrations.
+// pathsOf are those between such ends; nil where one of them is none that carries migrations, or named twice.
 func pathsOf(all []peer.Path, named [][2]netip.Addr) (out []peer.Path) {
-	for _, pair := range named {
+	for i, pair := range named {
 		k := slices.IndexFunc(all, func(p peer.Path) bool { return p.Memory && ends(p) == pair })
-		if k < 0 {
+		if k < 0 || slices.Contains(named[:i], pair) {
 			return nil
 		}
 		out = append(out, all[k])
