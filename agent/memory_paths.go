@@ -53,39 +53,33 @@ func pathsOf(all []peer.Path, named [][2]netip.Addr) (out []peer.Path) {
 	return out
 }
 
-// beginRoundTrips measures the round trips of the paths that memory has by their rates, and, where one of them does not answer soon, of the other
-// pairs of uplinks that carry migrations, too. What it returns waits for the first, and, as long as one of them is silent, for the others.
+// beginRoundTrips measures the round trips of all pairs of uplinks that carry migrations. What it returns waits for those that memory has by their rates, and,
+// where one of these is silent, for the others.
 func (m *outgoing) beginRoundTrips(ctx context.Context, n config.Neighbour) (wait func() map[[2]netip.Addr]time.Duration) {
 	ctx, cancel := limits.RoundTrip.On(ctx)
 	m.plan.Paths = nil
 	first := m.paths(n)
 	var mu sync.Mutex
 	trips := map[[2]netip.Addr]time.Duration{}
-	try := func(p peer.Path) {
-		rtt, err := probe.RoundTrip(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, probe.Least)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			trips[ends(p)] = rtt
-		}
-	}
 	silent := func(p peer.Path) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return trips[ends(p)] == 0
 	}
 	var firsts, others sync.WaitGroup
-	for _, p := range m.a.config.Paths(n) {
-		switch {
-		case slices.ContainsFunc(first, func(f peer.Path) bool { return ends(f) == ends(p) }):
-			firsts.Go(func() { try(p) })
-		case p.Memory:
-			others.Go(func() {
-				if sleep(ctx, othersAfter) && slices.ContainsFunc(first, silent) {
-					try(p)
-				}
-			})
+	for _, p := range slices.DeleteFunc(m.a.config.Paths(n), func(p peer.Path) bool { return !p.Memory }) {
+		among := &others
+		if slices.ContainsFunc(first, func(f peer.Path) bool { return ends(f) == ends(p) }) {
+			among = &firsts
 		}
+		among.Go(func() {
+			rtt, err := probe.RoundTrip(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, probe.Least)
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				trips[ends(p)] = rtt
+			}
+		})
 	}
 	return func() map[[2]netip.Addr]time.Duration {
 		defer cancel()
