@@ -97,6 +97,9 @@ func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.
 	answers := func(p peer.Path) bool { return trips[ends(p)] > 0 }
 	silent := func(all []peer.Path) []peer.Path { return slices.DeleteFunc(slices.Clone(all), answers) }
 	chosen, others := m.paths(n), transferPaths(m.plan, reaching(m.plan, m.a.config.Paths(n), answers))
+	slices.SortStableFunc(chosen, func(a, b peer.Path) int { // those that answer first, as a connection begins over the first
+		return cmp.Compare(min(1, trips[ends(b)]), min(1, trips[ends(a)]))
+	})
 	if was, is := silent(chosen), silent(others); len(is) < len(was) || len(others)-len(is) > len(chosen)-len(was) {
 		chosen = others
 		m.rec.Note(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(was), ", ")))
