@@ -102,7 +102,7 @@ func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.
 	})
 	if was, is := silent(chosen), silent(others); len(is) < len(was) || len(others)-len(is) > len(chosen)-len(was) {
 		chosen = others
-		m.rec.Note(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(was), ", ")))
+		m.rec.NoteOnce(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(was), ", ")))
 	}
 	m.work.trips, m.work.answered = nil, trips
 	var longest time.Duration

@@ -105,6 +105,10 @@ func TestPathsThatReachEachOther(t *testing.T) {
 				if said := strings.Contains(notes, "memory goes over "+strings.Join(pathNames(paths), ", ")); said != !slices.Equal(slices.Sorted(slices.Values(pathNames(paths))), pathNames(byRate)) {
 					t.Errorf("notes: %s", notes)
 				}
+				m.plan.Paths = nil
+				if m.choosePaths(n, m.work.answered); strings.Join(m.rec.Snapshot().Notes, "\n") != notes { // its next try
+					t.Errorf("notes: %s, of two tries: %s", notes, m.rec.Snapshot().Notes)
+				}
 				answer := map[string]int64{"slow is down": 100e6, "fast is down there": 50e6, "crossed, and fast is down": 50e6}[c.name]
 				if got := m.carried(n); ownPath(m.plan) && answer > 0 && got != answer {
 					t.Errorf("%d bit/s are foreseen, what answers carries %d", got, answer)
