@@ -34,7 +34,7 @@ func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
 	led := slices.DeleteFunc(a.visiting(g.name()), func(addr netip.Addr) bool { return slices.Contains(home, addr) })
 	asks := g.hasChannel()
 	for _, d := range a.detours.List(g.name()) {
-		a.followSurvival(ctx, g, d)
+		a.followSurvival(ctx, g, d, true)
 	}
 	g.remember(func(h *care.Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(led, addr.Prefix.Addr()) })

@@ -135,7 +135,7 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 			return err
 		}
 		if needed {
-			a.followSurvival(ctx, g, d)
+			a.followSurvival(ctx, g, d, false)
 			return a.lookForUnneeded(ctx, g)
 		}
 	}
@@ -256,10 +256,8 @@ func (a *Agent) extend(ctx context.Context, d detour.Detour) {
 func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, visitsAlone, used bool) error {
 	addrs := a.visiting(g.name())
 	var err error
-	if used {
-		for _, d := range a.detours.List(g.name()) {
-			a.followSurvival(ctx, g, d)
-		}
+	for _, d := range a.detours.List(g.name()) {
+		a.followSurvival(ctx, g, d, true) // those that were the last to use it, too
 	}
 	asks := len(addrs) > 0 && g.hasChannel()
 	g.remember(func(h *care.Held) {

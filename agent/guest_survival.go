@@ -72,14 +72,14 @@ func (m *incoming) survive(ctx context.Context) {
 	m.rec.Edit(func(r *record.Report) { r.Survival = s })
 }
 
-// followSurvival looks what became of the connections that a detour still carried.
-func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour) {
+// followSurvival looks what became of the connections that a detour still carried; last: before it ends.
+func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour, last bool) {
 	id := migrationOf(d.ID)
 	rep, now, ok := a.told(id)
 	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.channel() == nil {
 		return
 	}
-	if rep.Survival.Tunnelled > 200 && time.Now().Unix()%10 != 0 {
+	if !last && rep.Survival.Tunnelled > 200 && time.Now().Unix()%10 != 0 {
 		return // a long list, and not urgent
 	}
 	addrs := bare(slices.Concat(rep.Old, rep.Next))

@@ -2,20 +2,25 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
+	"godwit/netstate/tunnel"
 	"godwit/vm/guest"
 )
 
@@ -55,6 +60,43 @@ func TestLeaseEndsSurvival(t *testing.T) {
 			t.Errorf("expired %v: it ended %v later than it did, by the clock of its migration", c.expired, off)
 		}
 	}
+}
+
+// closing is the channel of a guest whose container has just closed what it had begun.
+type closing struct {
+	idle
+	closed guest.Connection
+}
+
+func (c closing) Connections(context.Context, ...netip.Addr) (guest.Connections, error) {
+	return guest.Connections{List: []guest.Connection{c.closed}}, nil
+}
+
+// TestLastUserHasEnded: what the last users of a tunnel came to is asked before it goes, however many they are: those that were closed are not lost.
+func TestLastUserHasEnded(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		closed := guest.Connection{Kind: guest.KindTCP, Local: netip.MustParseAddrPort("10.1.1.5:40000"), Remote: netip.MustParseAddrPort("198.18.0.8:5432"), Outward: true, Over: true}
+		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}, open: closing{closed: closed}}
+		d := visitsByTunnel(t, a)
+		d.Tunnel, d.Until = tunnel.Config{}, time.Now().Add(time.Hour)
+		a.guests.byName[g.name()] = g
+		place(a, d)
+		rec := record.New("rome", migration.Plan{ID: d.ID, Guest: g.name()}, time.Now())
+		a.records.Add(rec)
+		const most = 300 // they are not looked at each second
+		s := &record.Survival{Total: most, Tunnelled: most}
+		for range most {
+			s.Connections = append(s.Connections, record.Survivor{Kind: closed.Kind, Local: closed.Local, Remote: closed.Remote, Fate: migration.Tunnelled, Outward: true})
+		}
+		rec.Edit(func(r *record.Report) { r.Survival = s })
+		if err := a.lookAfter(ctx, *d); err != nil {
+			return err
+		}
+		if s := rec.Snapshot().Survival; s.Ended != most || len(a.detours.List("")) > 0 {
+			return fmt.Errorf("%d have ended, %d are lost; left: %+v", s.Ended, s.Lost, a.detours.List(""))
+		}
+		return nil
+	})
 }
 
 // TestEndsByThisClock: when a connection ended is told by the clock of the report that it is in, whichever host saw it.
