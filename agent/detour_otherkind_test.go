@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"testing"
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/internal/need"
+	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
@@ -36,6 +38,47 @@ func TestLeadsOverVXLAN(t *testing.T) {
 		want := netip.MustParseAddrPort("127.0.0.2:7009")
 		if err != nil || now.Kind != tunnel.VXLAN || now.Local != want || now.Remote != ask.Tunnel || answer.(Prepared).Tunnel != want || !tunnel.Exists(now.Name) {
 			return fmt.Errorf("answers %+v, stands %+v: %w", answer, now, err)
+		}
+		return a.detours.Remove(ctx, d.ID)
+	})
+}
+
+// TestShrinks: where a tunnel's path drops fragments, both ends of a connection that begins are told to send packets that go in one piece, however
+// large they are by what the path was before, and no more where all passes again; what is at home here takes no tunnel.
+func TestShrinks(t *testing.T) {
+	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, _ *tunnel.Tunnel) error {
+		err := a.detours.Change("web", func(all map[string]*detour.Detour) {
+			one, home := d.Visiting[0], d.Visiting[0]
+			one.Addr, one.Fits = netip.MustParseAddr("10.1.1.6"), 1408
+			home.Addr, home.Tunnel, home.Gateway = netip.MustParseAddr("10.2.1.7"), "", netip.MustParseAddr("10.2.1.1")
+			all[d.ID].Visiting = append(all[d.ID].Visiting, one, home)
+		})
+		if err != nil {
+			return err
+		}
+		for _, c := range []struct {
+			small bool
+			want  map[string]int
+		}{
+			{true, map[string]int{"10.1.1.5": 1200, "10.1.1.6": 1200, "10.2.1.7": 0}},
+			{false, map[string]int{"10.1.1.5": 0, "10.1.1.6": 1408, "10.2.1.7": 0}},
+		} {
+			a.tunnelWay(d.ID, nil).shrink(c.small)
+			inv, err := netstate.Found()
+			if err != nil {
+				return err
+			}
+			fits := map[string]int{}
+			for _, v := range inv.States["web"].Visiting {
+				fits[v.Addr.String()] = v.Fits
+			}
+			written, err := detour.Load(a.config.StatePath("detours.json"), a.config.Network)
+			if err != nil {
+				return err
+			}
+			if kept, _ := written.Get(d.ID); kept.Small != c.small || !maps.Equal(fits, c.want) {
+				return fmt.Errorf("small %v: packets of %v bytes, want %v; written %v", c.small, fits, c.want, kept.Small)
+			}
 		}
 		return a.detours.Remove(ctx, d.ID)
 	})

@@ -13,7 +13,6 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
-	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
@@ -49,7 +48,7 @@ type tunnelWay struct {
 	answers func(context.Context) passage                // within TryTunnel
 	reaches func(context.Context, peer.Path) (time.Duration, error)
 	lead    func(context.Context, peer.Path) error
-	shrink  func() // has connections that begin from now on send small packets alone
+	shrink  func(bool) // has connections that begin from now on send small packets alone, or, again, what they like
 }
 
 // keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until anything comes through it or it is
@@ -66,7 +65,7 @@ func (w tunnelWay) keep(ctx context.Context) {
 		if !kept {
 			return
 		}
-		passes := w.answers(ctx)
+		passes := w.asks(ctx)
 		if passes == whole || ctx.Err() != nil {
 			return
 		}
@@ -90,19 +89,28 @@ func (w tunnelWay) keep(ctx context.Context) {
 		}
 		wait := min(max(2*rest, wayLook), wayRest)
 		if passes == small && tried[pairs[k].Name] > 0 {
-			w.shrink()
+			w.shrink(true)
 			rest = wait
 			continue
 		}
 		refused := w.lead(ctx, pairs[k]) != nil // such as where the other end's configuration has it as none that carries guests
 		if !refused {
-			if passes := w.answers(ctx); passes == whole || passes == noEcho {
+			if passes := w.asks(ctx); passes == whole || passes == noEcho {
 				return // its host answers by that pair, so if anything comes it is echoes alone that do not pass
 			}
 			rest = wait // it may be idle, and echoes alone do not pass: what comes is held up by each change
 		}
 		vain(pairs[k])
 	}
+}
+
+// asks is answers, after which nobody sends small packets where all pass.
+func (w tunnelWay) asks(ctx context.Context) passage {
+	passes := w.answers(ctx)
+	if passes == whole {
+		w.shrink(false)
+	}
+	return passes
 }
 
 // lookAtWays looks after the pairs of uplinks that leased tunnels take, each beside everything else.
@@ -161,28 +169,23 @@ func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
 			}
 			return err
 		},
-		shrink: func() {
-			if err := a.shrink(id); err != nil {
-				a.rarely.warn(a.log, "have connections through a tunnel whose path drops fragments begin with small packets", "id", id, "error", err)
+		shrink: func(small bool) {
+			if err := a.shrink(id, small); err != nil {
+				a.rarely.warn(a.log, "tell connections that begin through a tunnel how large their packets may be", "id", id, "error", err)
 			}
 		},
 	}
 }
 
-// shrink has connections that begin from now on agree on packets that any tunnel carries in one piece.
-func (a *Agent) shrink(id string) error {
-	large := func(v netstate.Visiting) bool { return !v.AtHome() && (v.Fits == 0 || v.Fits > tunnel.AlwaysWhole) }
+// shrink has connections that begin from now on agree on packets that any tunnel carries in one piece, or no more.
+func (a *Agent) shrink(id string, small bool) error {
 	d, ok := a.detours.Get(id)
-	if !ok || !slices.ContainsFunc(d.Visiting, large) {
+	if !ok || d.Small == small {
 		return nil
 	}
 	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		if d := all[id]; d != nil {
-			for k := range d.Visiting {
-				if large(d.Visiting[k]) {
-					d.Visiting[k].Fits = tunnel.AlwaysWhole
-				}
-			}
+			d.Small = small
 		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -24,7 +23,6 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
-	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
@@ -77,7 +75,7 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		{name: "its lease ends", pairs: [3]pair{{never, never}, {never, never}, {never, never}}, ends: time.Minute, within: 2 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			begun, at, led, shrunk := time.Now(), "b", []string(nil), []string(nil)
+			begun, at, led, shrunk, sends := time.Now(), "b", []string(nil), []string(nil), ""
 			local := map[string]netip.Addr{"a": netip.MustParseAddr("192.0.2.1"), "b": netip.MustParseAddr("192.0.2.2"), "c": netip.MustParseAddr("192.0.2.3")}
 			w := tunnelWay{
 				takes: func() (netip.Addr, netip.Addr, bool) {
@@ -117,7 +115,11 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 					at, led = p.Name, append(led, p.Name)
 					return nil
 				},
-				shrink: func() { shrunk = append(shrunk, at) },
+				shrink: func(small bool) {
+					if sends = "whole"; small {
+						sends, shrunk = "small", append(shrunk, at)
+					}
+				},
 			}
 			for _, name := range []string{"a", "b", "c"} {
 				w.pairs = append(w.pairs, peer.Path{Name: name, Local: local[name]})
@@ -129,6 +131,9 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 			w.keep(ctx) // where it answers it stays
 			if strings.Join(slices.Compact(led), " ") != c.led || took > c.within || strings.Join(slices.Compact(shrunk), "") != c.shrinks {
 				t.Errorf("%s: led over %v within %v, with small packets %v, want %s, %s", c.name, led, took, shrunk, c.led, c.shrinks)
+			}
+			if passes := w.answers(t.Context()); (passes == whole) != (sends == "whole") && passes != nothing {
+				t.Errorf("%s: %v comes through it, and connections begin with what is %s", c.name, passes, sends)
 			}
 		})
 	}
@@ -308,42 +313,6 @@ func TestLeadsOverNobodysAsk(t *testing.T) {
 		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
 		if !errors.Is(asked, context.Canceled) || err != nil || now.PID != up.PID || placed(a, d.ID).Tunnel.Local != d.Tunnel.Local {
 			return fmt.Errorf("%w: stands %+v, written down %s: %w", asked, now, placed(a, d.ID).Tunnel.Local, err)
-		}
-		return a.detours.Remove(ctx, d.ID)
-	})
-}
-
-// TestShrinks: where a tunnel's path drops fragments, both ends of a connection that begins are told to send packets that go in one piece, however
-// large they are by what the path was before; what is at home here takes no tunnel.
-func TestShrinks(t *testing.T) {
-	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, _ *tunnel.Tunnel) error {
-		err := a.detours.Change("web", func(all map[string]*detour.Detour) {
-			one, home := d.Visiting[0], d.Visiting[0]
-			one.Addr, one.Fits = netip.MustParseAddr("10.1.1.6"), 1408
-			home.Addr, home.Tunnel, home.Gateway = netip.MustParseAddr("10.2.1.7"), "", netip.MustParseAddr("10.2.1.1")
-			all[d.ID].Visiting = append(all[d.ID].Visiting, one, home)
-		})
-		if err != nil {
-			return err
-		}
-		a.tunnelWay(d.ID, nil).shrink()
-		inv, err := netstate.Found()
-		if err != nil {
-			return err
-		}
-		written, err := detour.Load(a.config.StatePath("detours.json"), a.config.Network)
-		if err != nil {
-			return err
-		}
-		kept, _ := written.Get(d.ID)
-		for _, now := range [][]netstate.Visiting{inv.States["web"].Visiting, kept.Visiting} {
-			fits := map[string]int{}
-			for _, v := range now {
-				fits[v.Addr.String()] = v.Fits
-			}
-			if want := map[string]int{"10.1.1.5": 1200, "10.1.1.6": 1200, "10.2.1.7": 0}; !maps.Equal(fits, want) {
-				return fmt.Errorf("packets of %v bytes, want %v", fits, want)
-			}
 		}
 		return a.detours.Remove(ctx, d.ID)
 	})

@@ -38,6 +38,8 @@ type Detour struct {
 	Visiting []netstate.Visiting `json:"visiting,omitempty"`
 	// OffLink is the NIC with which the guest came here from another link; nil: from this one.
 	OffLink *OffLink `json:"off_link,omitempty"`
+	// Small: the path of its tunnel drops fragments.
+	Small bool `json:"small,omitempty"`
 	// Coming are addresses that this host sends to where the guest is now, and which
 	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
@@ -217,6 +219,7 @@ func (s *Store) want(guest string) netstate.State {
 		for _, v := range d.Visiting {
 			if !gone[v.Addr] && len(v.Taps) > 0 { // see Leave
 				gone[v.Addr] = true // of two ways, the older one serves
+				v.Fits = d.fits(v)
 				state.Visiting = append(state.Visiting, v)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/netstate"
+	"godwit/netstate/tunnel"
 )
 
 // Awaited is for a guest that runs here now: it ends the wait for the addresses that came by d.
@@ -14,6 +15,14 @@ func (d *Detour) Awaited() {
 	for i := range d.Visiting {
 		d.Visiting[i].Waits = false
 	}
+}
+
+// fits is the largest packet that d carries of a visitor in one piece, as v.Fits.
+func (d *Detour) fits(v netstate.Visiting) int {
+	if d.Small && !v.AtHome() && (v.Fits == 0 || v.Fits > tunnel.AlwaysWhole) {
+		return tunnel.AlwaysWhole
+	}
+	return v.Fits
 }
 
 // Take makes d the way of addresses that came by others.
