@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Largest is the largest packet that is tried on a path, bytes.
+// Largest is a packet as large as links take, those with jumbo frames too, and a tunnel's headers, bytes.
 const Largest = 9080
 
-// sizes are those that are tried, bytes: the MTUs of links, and between them what is left in the
+// sizes are those that are tried below the one that is asked for, bytes: the MTUs of links, and between them what is left in the
 // tunnels of others.
 var sizes = []int{Largest, 9000, 1580, 1550, 1520, 1500, 1492, 1480, 1460, 1440, 1420, 1400, 1380, 1350, 1320, 1300, 1280, 1260, 1240, 1200, 1100, 1000}
 
-// MTU is the largest packet, bytes with its headers, of those tried up to most, that gets from local to the
+// MTU is the largest packet, bytes with its headers, most or of those tried below it, that gets from local to the
 // reflector at remote in one piece; 0 if none does. Answers may come in fragments. It waits no
 // longer when the largest that our own link takes was answered: there is none above it; else twice wait.
 func MTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, most int, wait time.Duration) (int, error) {
@@ -28,7 +28,7 @@ func MTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []b
 		return 0, fmt.Errorf("probe path from %s: %w", local, err)
 	}
 	defer conn.Close()
-	t := trial{conn: conn, remote: remote, token: token, headers: 28, buf: make([]byte, 16<<10)}
+	t := trial{conn: conn, remote: remote, token: token, headers: 28, buf: make([]byte, 64<<10)}
 	if local.Is6() {
 		t.headers = 48
 	}
@@ -81,10 +81,10 @@ type trial struct {
 	best    int // that was answered; 0: none
 }
 
-// send sends a packet of each size up to most that is larger than the best.
+// send sends a packet of most, and of each size below it that is larger than the best.
 func (t *trial) send(most int) {
-	for _, size := range sizes {
-		if size > most || size <= t.best {
+	for k, size := range append([]int{most}, sizes...) {
+		if k > 0 && size >= most || size <= t.best {
 			continue
 		}
 		payload := make([]byte, size-t.headers)

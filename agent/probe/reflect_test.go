@@ -25,7 +25,7 @@ func answering(t *testing.T, answer func(conn *net.UDPConn, from netip.AddrPort,
 	serving := make(chan struct{})
 	go func() {
 		defer close(serving)
-		buf := make([]byte, 2048)
+		buf := make([]byte, 64<<10)
 		for {
 			n, from, err := conn.ReadFromUDPAddrPort(buf)
 			if err != nil {
@@ -131,6 +131,18 @@ func TestPathMTUOfNarrowPath(t *testing.T) {
 	mtu, err := MTU(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), 1580, 300*time.Millisecond)
 	if mtu != narrow || err != nil {
 		t.Errorf("%d, %v; want %d", mtu, err, narrow)
+	}
+}
+
+// TestPathMTUOfAnyGuest: what guests of any MTU need is tried, also where it is less than what links usually have, or more.
+func TestPathMTUOfAnyGuest(t *testing.T) {
+	remote := answering(t, func(conn *net.UDPConn, from netip.AddrPort, probe []byte) {
+		conn.WriteToUDPAddrPort(probe, from) //nolint:errcheck // the probe fails without it
+	})
+	for _, most := range []int{576 + 80, 9216 + 80, 65000 + 80} {
+		if mtu, err := MTU(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), most, 300*time.Millisecond); mtu != most || err != nil {
+			t.Errorf("%d, %v; want %d", mtu, err, most)
+		}
 	}
 }
 
