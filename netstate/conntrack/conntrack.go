@@ -70,19 +70,18 @@ var over = map[uint8]string{6: "last-ack", 7: "time-wait", 8: "close"}
 // silence bounds the wait for an answer of the kernel's.
 const silence = 10 * time.Second
 
-// ErrUnsupported says that this kernel never tells what it tracks, such as without its module for that.
+// ErrUnsupported says that this kernel does not tell what it tracks, such as without its module for that.
 var ErrUnsupported = errors.New("this kernel tells no tracked connections")
 
-// refused is an error of asking the kernel, ErrUnsupported where it would be the same another time.
+// refused is an error of asking the kernel, ErrUnsupported where it would be the same another time: also of a list that takes longer than
+// silence, and of what no kernel is known to say. Taken for one of this moment, it would keep every handover of the guest from its end.
 func refused(err error) error {
-	for _, never := range []unix.Errno{
-		unix.EINVAL, unix.EPERM, unix.EACCES, unix.ENOSYS, unix.ENOENT, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ESOCKTNOSUPPORT, unix.ECONNREFUSED,
-	} {
-		if errors.Is(err, never) {
-			return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	for _, now := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN} {
+		if errors.Is(err, now) {
+			return fmt.Errorf("list tracked connections: %w", err)
 		}
 	}
-	return fmt.Errorf("list tracked connections: %w", err)
+	return fmt.Errorf("%w: %w", ErrUnsupported, err)
 }
 
 // Translated lists the forwarded TCP connections of which one of addrs, this machine's own, is one end, as
