@@ -89,7 +89,6 @@ func (w tunnelWay) keep(ctx context.Context) {
 		}
 		wait := min(max(2*rest, wayLook), wayRest)
 		if passes == small && tried[pairs[k].Name] > 0 {
-			w.shrink(true)
 			rest = wait
 			continue
 		}
@@ -104,11 +103,11 @@ func (w tunnelWay) keep(ctx context.Context) {
 	}
 }
 
-// asks is answers, after which nobody sends small packets where all pass.
+// asks is answers; connections that begin from then on send what passes.
 func (w tunnelWay) asks(ctx context.Context) passage {
 	passes := w.answers(ctx)
-	if passes == whole {
-		w.shrink(false)
+	if passes == whole || passes == small {
+		w.shrink(passes == small)
 	}
 	return passes
 }

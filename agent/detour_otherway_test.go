@@ -46,7 +46,7 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		none    string  // the pairs by which it never goes
 		heard   string  // the pairs that all but echoes passes
 		drops   string  // the pairs that drop fragments
-		shrinks string  // those of them by which it goes on with small packets
+		shrinks string  // those of them by which connections began with small packets
 		ends    time.Duration
 		led     string
 		within  time.Duration
@@ -66,12 +66,13 @@ func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 		{name: "nothing answers for a while", pairs: [3]pair{{since(40 * time.Second), since(40 * time.Second)}, {before(0), before(0)}, {never, never}}, led: "a", within: time.Minute},
 		{name: "the other end does not go at first", pairs: [3]pair{{always, always}, {never, never}, {never, never}}, refuses: 2, led: "a", within: 30 * time.Second},
 		{name: "the other end takes the first for none", pairs: [3]pair{{always, always}, {never, never}, {always, always}}, none: "a", led: "c", within: 30 * time.Second},
-		{name: "its pair drops fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "b", led: "a", within: 10 * time.Second},
-		{name: "all others drop fragments, and its own comes back", pairs: [3]pair{{always, always}, {since(time.Minute), since(time.Minute)}, {always, always}}, drops: "ac", shrinks: "c", led: "a c b", within: 3 * time.Minute},
+		{name: "its pair drops fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "b", shrinks: "b", led: "a", within: 10 * time.Second},
+		{name: "all others drop fragments, and its own comes back", pairs: [3]pair{{always, always}, {since(time.Minute), since(time.Minute)}, {always, always}}, drops: "ac", shrinks: "ac", led: "a c b", within: 3 * time.Minute},
 		{name: "the other drops fragments, and goes down too", pairs: [3]pair{{before(40 * time.Second), before(40 * time.Second)}, {never, never}, {since(2 * time.Minute), since(2 * time.Minute)}}, drops: "a", shrinks: "a", led: "a c", within: 4 * time.Minute},
-		{name: "all drop fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "abc", shrinks: "c", ends: 4 * time.Minute, led: "a c", within: 6 * time.Minute},
+		{name: "all drop fragments", pairs: [3]pair{{always, always}, {always, always}, {always, always}}, drops: "abc", shrinks: "bac", ends: 4 * time.Minute, led: "a c", within: 6 * time.Minute},
 		{name: "its pair drops fragments, and no tunnel passes another", pairs: [3]pair{{always, never}, {always, always}, {never, never}}, drops: "b", shrinks: "b", ends: 4 * time.Minute, led: "a b", within: 6 * time.Minute},
 		{name: "the only one up drops fragments", pairs: [3]pair{{never, never}, {always, always}, {never, never}}, drops: "b", shrinks: "b", ends: 4 * time.Minute, within: 6 * time.Minute},
+		{name: "its host answers by none, and its pair drops fragments", pairs: [3]pair{{never, never}, {never, always}, {never, never}}, drops: "b", shrinks: "b", ends: 4 * time.Minute, within: 6 * time.Minute},
 		{name: "its lease ends", pairs: [3]pair{{never, never}, {never, never}, {never, never}}, ends: time.Minute, within: 2 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
