@@ -149,8 +149,11 @@ func TestReportThatCannotBeRead(t *testing.T) {
 			t.Error("its guest left it")
 		}
 		write(t, filepath.Join(c.State, damaged), []byte(`{"m-`))
-		if o := (&owners{}); o.stale(c, disk) != "" || o.stale(c, disk) != "" {
-			t.Errorf("it is called left over, though %s cannot be read", damaged)
+		o := &owners{}
+		for range 2 { // the second time it is known
+			if o.stale(c, disk) != "" {
+				t.Errorf("it is called left over, though %s cannot be read", damaged)
+			}
 		}
 		write(t, filepath.Join(c.State, "disks", "web-3-root.m-0000000a.raw"), nil) // whatever the history says
 		things, err := disks(t.Context(), c, &owners{})
