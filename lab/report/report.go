@@ -216,7 +216,7 @@ type Predicted struct {
 	Throttled int `json:"throttled,omitempty"` // percent; beside the contract
 }
 
-// Connections counts those of the lab's traffic at the handover's end.
+// Connections counts those of the lab's traffic that had begun when the guest ran at the destination.
 type Connections struct {
 	Total     int `json:"total"`
 	Moved     int `json:"moved"`     // a working subflow on the next address
