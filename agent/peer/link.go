@@ -178,7 +178,7 @@ func (l *Link) onceBy(ctx context.Context, by *http.Client, method, path string,
 	resp, err := by.Do(req)
 	var asked *url.Error
 	if errors.As(err, &asked) {
-		return asked.Err // its URL says nothing that a person knows
+		return quoting{asked.Err} // its URL says nothing that a person knows
 	}
 	if err != nil {
 		return err
@@ -272,15 +272,31 @@ func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.D
 	if err != nil {
 		return nil, fmt.Errorf("path %s: %w", p.Name, err)
 	}
-	conn := tls.Client(raw, l.id.client(l.host, protocol))
-	shaking, cancel := context.WithTimeout(ctx, shakeLimit)
-	defer cancel()
-	if err := conn.HandshakeContext(shaking); err != nil {
-		raw.Close()
+	conn, err := l.shake(ctx, raw, protocol)
+	if err != nil {
 		return nil, fmt.Errorf("path %s: %w", p.Name, err)
 	}
 	return conn, nil
 }
+
+// shake makes raw a TLS connection to the other agent. On error it is closed.
+func (l *Link) shake(ctx context.Context, raw net.Conn, protocol string) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, shakeLimit)
+	defer cancel()
+	conn := tls.Client(raw, l.id.client(l.host, protocol))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, quoting{err}
+	}
+	return conn, nil
+}
+
+// quoting is an error that may quote whoever answered, as one line: a certificate's names are read before it is seen whose it is.
+type quoting struct{ error }
+
+func (q quoting) Error() string { return oneline.Of(q.error.Error()) }
+
+func (q quoting) Unwrap() error { return q.error }
 
 // Reaches says why the other agent does not answer over a path; nil if it does.
 func (l *Link) Reaches(ctx context.Context, p Path) error {

@@ -74,9 +74,8 @@ func (l *Link) OpenMultipath(ctx context.Context, p Path, port uint16, h Header,
 		return nil, errors.Join(fmt.Errorf("open stream to %s by mptcp: it became plain TCP; does something on the way, or a kernel, not know it?", l.host), err)
 	}
 	roomToSend(raw, window)
-	conn := tls.Client(raw, l.id.client(l.host, StreamProtocol))
-	if err := conn.HandshakeContext(ctx); err != nil {
-		raw.Close()
+	conn, err := l.shake(ctx, raw, StreamProtocol)
+	if err != nil {
 		return nil, fmt.Errorf("open stream to %s by mptcp: %w", l.host, err)
 	}
 	line, err := json.Marshal(h)

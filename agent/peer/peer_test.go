@@ -166,9 +166,16 @@ func TestAnswersAreOneLine(t *testing.T) {
 			conn.Close()
 		}
 	})
+	mux.HandleFunc("POST /header", func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\n\x1b[2J"+strings.Repeat("x", 1<<16)+"\r\n\r\n")
+			conn.Close()
+		}
+	})
 	serve(t, ids["rome"], port, mux, nil)
 	link := linkTo(t, ids["paris"], "rome", port)
-	for path, want := range map[string]string{"/number": "cannot unmarshal number", "/status": "answered 500"} {
+	for path, want := range map[string]string{"/number": "cannot unmarshal number", "/status": "answered 500", "/header": "malformed MIME header"} {
 		var out struct{ N int }
 		var err error
 		for d := time.Second; d < time.Minute && (err == nil || !strings.Contains(err.Error(), want)); d *= 4 { // a busy machine's first try may not be answered
