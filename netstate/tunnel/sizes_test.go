@@ -14,8 +14,8 @@ func TestEachMTU(t *testing.T) {
 	}{
 		{576, [2]string{"10.9.1.2:51820", "10.9.2.2:51820"}},
 		{9216, [2]string{"[fd09:1::2]:51821", "[fd09:2::2]:51821"}},
-		{65000, [2]string{"10.9.1.2:51822", "10.9.2.2:51822"}},
-		{65000, [2]string{"[fd09:1::2]:51823", "[fd09:2::2]:51823"}},
+		{16000, [2]string{"10.9.1.2:51822", "10.9.2.2:51822"}}, // a kernel's WireGuard opens no packet of more than 25 fragments
+		{16000, [2]string{"[fd09:1::2]:51823", "[fd09:2::2]:51823"}},
 	} {
 		cfg := ends(t, WireGuard, c.outer[0], c.outer[1])
 		for k := range cfg {
