@@ -91,20 +91,28 @@ func (m *outgoing) beginRoundTrips(ctx context.Context, n config.Neighbour) (wai
 	}
 }
 
-// choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless of others more answer, or fewer
-// do not. One that did not answer and is tried on is taken to be as long as the longest that did, or, where none has, as the tunnel's.
+// choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless others that answer carry
+// more, or fewer do not. One that did not answer and is tried on is taken to be as long as the longest that did, or, where none has, as the tunnel's.
 func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.Duration) {
+	m.work.trips, m.work.answered = nil, trips
 	answers := func(p peer.Path) bool { return trips[ends(p)] > 0 }
 	silent := func(all []peer.Path) []peer.Path { return slices.DeleteFunc(slices.Clone(all), answers) }
+	carries := func(all []peer.Path) (sum int64) {
+		for _, p := range m.answering(all) {
+			if answers(p) {
+				sum += cmp.Or(p.Rate, 1e15) // one that is not known may carry more than all others
+			}
+		}
+		return sum
+	}
 	chosen, others := m.paths(n), transferPaths(m.plan, reaching(m.plan, m.a.config.Paths(n), answers))
 	slices.SortStableFunc(chosen, func(a, b peer.Path) int { // those that answer first, as a connection begins over the first
 		return cmp.Compare(min(1, trips[ends(b)]), min(1, trips[ends(a)]))
 	})
-	if was, is := silent(chosen), silent(others); len(is) < len(was) || len(others)-len(is) > len(chosen)-len(was) {
+	if was, is := silent(chosen), silent(others); len(is) < len(was) || carries(others) > carries(chosen) {
 		chosen = others
 		m.rec.NoteOnce(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(was), ", ")))
 	}
-	m.work.trips, m.work.answered = nil, trips
 	var longest time.Duration
 	for _, p := range chosen {
 		m.plan.Paths = append(m.plan.Paths, ends(p))

@@ -130,3 +130,19 @@ func TestPathsThatReachEachOther(t *testing.T) {
 		}
 	}
 }
+
+// TestFastestThatAnswer: of as many pairs that answer those count that carry the most.
+func TestFastestThatAnswer(t *testing.T) {
+	m, n := fastAndSlow(t, "lanes", nil, nil)
+	m.a.config.Uplinks[2].Rate = 5e6
+	at := func(here, there string) [2]netip.Addr {
+		return [2]netip.Addr{netip.MustParseAddr(here), netip.MustParseAddr(there)}
+	}
+	m.choosePaths(n, map[[2]netip.Addr]time.Duration{at(fast1, slow2): 1, at(slow1, slow2): 1}) // the fast one there is down
+	if got := m.carried(n); got != 50e6 {
+		t.Errorf("%d bit/s over %q, though fast-slow carries 50000000", got, pathNames(m.paths(n)))
+	}
+	if got := m.rec.Snapshot().Notes; len(got) != 1 || !strings.Contains(got[0], "memory goes over fast-slow, slow-fast, as nothing is answered over fast-fast") {
+		t.Errorf("notes: %q", got)
+	}
+}
