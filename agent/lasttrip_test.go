@@ -96,6 +96,27 @@ func TestBudgetByTheWayThatAnswers(t *testing.T) {
 	}
 }
 
+// TestRatesOfTheWaysThatAnswer: an uplink by which nothing answers counts neither for what a pause takes nor for what a copy may.
+func TestRatesOfTheWaysThatAnswer(t *testing.T) {
+	m, n := fastAndSlow(t, "lanes", nil, nil)
+	for _, uplinks := range [][]config.Uplink{m.a.config.Uplinks, n.Uplinks} {
+		uplinks[1].Rate, uplinks[2].Rate = 1000e6, 1e6
+	}
+	m.plan.Downtime, m.work.facts.Memory = 120*time.Millisecond, 256<<20
+	m.choosePaths(n, map[[2]netip.Addr]time.Duration{{netip.MustParseAddr(slow1), netip.MustParseAddr(slow2)}: time.Millisecond})
+	all := m.paths(n)
+	if got := pathNames(all); !slices.Equal(got, []string{"slow-slow", "fast-fast"}) {
+		t.Fatalf("memory goes over %q", got)
+	}
+	refused(t, "the devices' state", m.budgetFits(n), migration.CodeBudget, "at least 3")
+	if got := m.diskRate(all, 0); got != 1e6/8 {
+		t.Errorf("the last of disks goes at %d bytes/s, what answers carries 125000", got)
+	}
+	if once := 2147 * time.Second; m.copyLimit(all) < once {
+		t.Errorf("a copy that takes %v is given up after %v", once, m.copyLimit(all))
+	}
+}
+
 // TestLastTrip: the last bytes of our own data path take the shortest way, QEMU waits for all of its connections.
 func TestLastTrip(t *testing.T) {
 	trips := []time.Duration{40, 10, 30}

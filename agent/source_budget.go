@@ -37,7 +37,7 @@ func rateOf(paths []peer.Path) (sum int64) {
 // count: it may be lifted while it runs.
 func (m *outgoing) budgetFits(n config.Neighbour) error {
 	rtt := m.pauseRTT()
-	least := policy.Least(rtt, m.tailBytes(), rateOf(m.paths(n))/8)
+	least := policy.Least(rtt, m.tailBytes(), rateOf(m.answering(m.paths(n)))/8)
 	if m.plan.Mode == "stopcopy" || least <= m.plan.Downtime {
 		return nil
 	}

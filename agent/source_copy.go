@@ -144,7 +144,7 @@ func courtesy(ctx context.Context, machine vm.Machine) {
 // copyLimit bounds a copy that comes no nearer to its end by what the slowest believable progress takes.
 func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 	var rate int64
-	for _, p := range paths {
+	for _, p := range m.answering(paths) {
 		rate += p.Rate
 	}
 	if rate == 0 {
