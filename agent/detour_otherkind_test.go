@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -79,6 +80,25 @@ func TestShrinks(t *testing.T) {
 			if kept, _ := written.Get(d.ID); kept.Small != c.small || !maps.Equal(fits, c.want) {
 				return fmt.Errorf("small %v: packets of %v bytes, want %v; written %v", c.small, fits, c.want, kept.Small)
 			}
+		}
+		return a.detours.Remove(ctx, d.ID)
+	})
+}
+
+// TestStaysSmall: while a tunnel has no process, as after its host's start, its path is taken for what it was.
+func TestStaysSmall(t *testing.T) {
+	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, _ *tunnel.Tunnel) error {
+		a.tunnelWay(d.ID, nil).shrink(true)
+		if err := a.dropTunnel(ctx, d.Tunnel.Name); err != nil {
+			return err
+		}
+		way := a.tunnelWay(d.ID, nil)
+		if _, _, kept := way.takes(); !kept {
+			return errors.New("it is not this host's to lead")
+		}
+		way.keep(ctx)
+		if d, _ := a.detours.Get(d.ID); !d.Small {
+			return errors.New("connections begin with large packets")
 		}
 		return a.detours.Remove(ctx, d.ID)
 	})

@@ -39,6 +39,7 @@ const (
 	noEcho          // which a firewall may drop alone
 	small           // echoes, and none of full size: what goes in fragments is lost
 	whole
+	untold // the tunnel has no process
 )
 
 // tunnelWay is what is asked of, and done to, a leased tunnel that may take one of several pairs of uplinks.
@@ -66,7 +67,7 @@ func (w tunnelWay) keep(ctx context.Context) {
 			return
 		}
 		passes := w.asks(ctx)
-		if passes == whole || ctx.Err() != nil {
+		if passes == whole || passes == untold || ctx.Err() != nil {
 			return
 		}
 		taken := func(p peer.Path) bool { return p.Local == local && p.Remote == remote }
@@ -94,7 +95,7 @@ func (w tunnelWay) keep(ctx context.Context) {
 		}
 		refused := w.lead(ctx, pairs[k]) != nil // such as where the other end's configuration has it as none that carries guests
 		if !refused {
-			if passes := w.asks(ctx); passes == whole || passes == noEcho {
+			if passes := w.asks(ctx); passes == whole || passes == noEcho || passes == untold {
 				return // its host answers by that pair, so if anything comes it is echoes alone that do not pass
 			}
 			rest = wait // it may be idle, and echoes alone do not pass: what comes is held up by each change
@@ -195,7 +196,7 @@ func carries(ctx context.Context, through tunnel.Config) passage {
 	defer cancel()
 	t, err := tunnel.Attach(asking, through.Dir, through.Name)
 	if err != nil {
-		return whole
+		return untold
 	}
 	before := t.RxBytes
 	switch err = t.Verify(asking); {
