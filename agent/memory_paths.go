@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"godwit/agent/config"
@@ -53,46 +52,40 @@ func pathsOf(all []peer.Path, named [][2]netip.Addr) (out []peer.Path) {
 	return out
 }
 
-// beginRoundTrips measures the round trips of all pairs of uplinks that carry migrations. What it returns waits for those that memory has by their rates, and,
-// where one of these is silent, for the others.
+// beginRoundTrips measures the round trips of all pairs of uplinks that carry migrations. What it returns waits until those that memory has by their rates have
+// answered, or all had their time.
 func (m *outgoing) beginRoundTrips(ctx context.Context, n config.Neighbour) (wait func() map[[2]netip.Addr]time.Duration) {
 	ctx, cancel := limits.RoundTrip.On(ctx)
 	m.plan.Paths = nil
-	first := m.paths(n)
-	var mu sync.Mutex
-	trips := map[[2]netip.Addr]time.Duration{}
-	silent := func(p peer.Path) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return trips[ends(p)] == 0
+	first, token := m.paths(n), m.work.accepted.Token
+	all := slices.DeleteFunc(m.a.config.Paths(n), func(p peer.Path) bool { return !p.Memory })
+	type trip struct {
+		ends [2]netip.Addr
+		rtt  time.Duration // 0: it did not answer
 	}
-	var firsts, others sync.WaitGroup
-	for _, p := range slices.DeleteFunc(m.a.config.Paths(n), func(p peer.Path) bool { return !p.Memory }) {
-		among := &others
-		if slices.ContainsFunc(first, func(f peer.Path) bool { return ends(f) == ends(p) }) {
-			among = &firsts
-		}
-		among.Go(func() {
-			rtt, err := probe.RoundTrip(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, probe.Least)
-			if err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				trips[ends(p)] = rtt
-			}
-		})
+	answers := make(chan trip, len(all))
+	for _, p := range all {
+		go func() {
+			rtt, _ := probe.RoundTrip(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), token, probe.Least)
+			answers <- trip{ends(p), rtt}
+		}()
 	}
 	return func() map[[2]netip.Addr]time.Duration {
 		defer cancel()
-		if firsts.Wait(); !slices.ContainsFunc(first, silent) {
-			cancel()
+		trips := map[[2]netip.Addr]time.Duration{}
+		for range all {
+			one := <-answers
+			trips[one.ends] = one.rtt
+			if !slices.ContainsFunc(first, func(p peer.Path) bool { return trips[ends(p)] == 0 }) {
+				break
+			}
 		}
-		others.Wait()
 		return trips
 	}
 }
 
-// choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless others that answer carry
-// more, or fewer do not. One that did not answer and is tried on is taken to be as long as the longest that did, or, where none has, as the tunnel's.
+// choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless of others those
+// that answer carry more, or fewer are silent. One that did not answer and is tried on is taken to be as long as the longest that did, or, where none has, as the tunnel's.
 func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.Duration) {
 	m.work.trips, m.work.answered = nil, trips
 	answers := func(p peer.Path) bool { return trips[ends(p)] > 0 }
@@ -136,20 +129,12 @@ func (m *outgoing) answering(paths []peer.Path) []peer.Path {
 // reaching are those of all pairs of uplinks that a transfer may use, the ones that answer first. Of the others our own data path tries on
 // those of an uplink by which nothing answers, as that may be down for a while; QEMU's connections are all lost with one of them. Where nothing answers, nothing is known.
 func reaching(plan migration.Plan, all []peer.Path, answers func(peer.Path) bool) []peer.Path {
-	var out, silent []peer.Path
-	here, there := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	out := slices.DeleteFunc(slices.Clone(all), func(p peer.Path) bool { return !p.Memory || !answers(p) })
+	known := out
 	for _, p := range all {
-		switch {
-		case p.Memory && answers(p):
-			here[p.Local], there[p.Remote] = true, true
-			out = append(out, p)
-		case p.Memory:
-			silent = append(silent, p)
-		}
-	}
-	known := len(out) > 0
-	for _, p := range silent {
-		if !known || ownPath(plan) && !(here[p.Local] && there[p.Remote]) {
+		works := slices.ContainsFunc(known, func(k peer.Path) bool { return k.Local == p.Local }) &&
+			slices.ContainsFunc(known, func(k peer.Path) bool { return k.Remote == p.Remote })
+		if p.Memory && !works && (ownPath(plan) || len(known) == 0) {
 			out = append(out, p)
 		}
 	}
