@@ -94,10 +94,10 @@ func (m *outgoing) seedProgress(done, left int64) record.CopyProgress {
 	return out
 }
 
-// diskRate is what the best of the paths carries, which takes the last of disks, bytes per second, at most the migration's
+// diskRate is what the best of the paths over which disks' lanes work carries, which takes the last of disks, bytes per second, at most the migration's
 // limit; all is what all paths carry together, and counts where the rate of one is not known; 0: nothing is.
 func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
-	paths = m.answering(paths)
+	paths = m.work.mirrors.Working(paths)
 	for _, p := range paths {
 		rate = max(rate, p.Rate/8)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"godwit/agent/lanes"
@@ -35,6 +36,20 @@ func (s *Source) open(n int) (*pipe.Source, error) {
 	way := pipe.Open(s.Life, id, over, s.Limit)
 	go share.Keep(way.Done(), func() []paths.Path { return way.Stats().Paths })
 	return way, nil
+}
+
+// Working are those of paths over which a disk's lane works now; all of them where there are no disks.
+func (s *Source) Working(all []peer.Path) []peer.Path {
+	if s == nil {
+		return all
+	}
+	works := map[string]bool{}
+	for _, way := range s.ways {
+		for _, p := range way.Stats().Paths {
+			works[p.Path] = works[p.Path] || p.Lanes > 0
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(p peer.Path) bool { return !works[p.Name] })
 }
 
 // askDisk has the waiting QEMU grant a disk over its lanes.

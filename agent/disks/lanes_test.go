@@ -22,6 +22,7 @@ import (
 	"godwit/agent/peer/peertest"
 	"godwit/migration"
 	"godwit/transfer/coding"
+	"godwit/transfer/pipe"
 	"godwit/vm"
 )
 
@@ -129,11 +130,15 @@ func TestDiskLanesAreWatched(t *testing.T) {
 	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		rates := pacedTo(t, at)
 		if slices.Contains(rates, lanes.Pace(peer.Path{Rate: 200e6}, 1, 1)) {
-			return
+			break
 		}
 		if time.Now().After(limit) {
 			t.Fatalf("paced to %v bytes/s, at first to %d", rates, before)
 		}
+	}
+	from.ways = []*pipe.Source{way}
+	if got := from.Working(all); !slices.Equal(got, all[:1]) {
+		t.Errorf("lanes work over %+v", got)
 	}
 }
 
