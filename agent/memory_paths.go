@@ -85,7 +85,8 @@ func (m *outgoing) beginRoundTrips(ctx context.Context, n config.Neighbour) (wai
 }
 
 // choosePaths settles over which pairs of uplinks memory goes, by the round trips of those that answered: as by their rates, unless of others those
-// that answer carry more, or fewer are silent. One that did not answer and is tried on is taken to be as long as the longest that did, or, where none has, as the tunnel's.
+// that answer carry more; QEMU's go by no silent one. One that is silent and tried on is taken to be as long as the longest that is not, or, where all are, as the
+// tunnel's.
 func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.Duration) {
 	m.work.trips, m.work.answered = nil, trips
 	answers := func(p peer.Path) bool { return trips[ends(p)] > 0 }
@@ -102,7 +103,7 @@ func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.
 	slices.SortStableFunc(chosen, func(a, b peer.Path) int { // those that answer first, as a connection begins over the first
 		return cmp.Compare(min(1, trips[ends(b)]), min(1, trips[ends(a)]))
 	})
-	if was, is := silent(chosen), silent(others); len(is) < len(was) || carries(others) > carries(chosen) {
+	if was := silent(chosen); carries(others) > carries(chosen) || !ownPath(m.plan) && len(silent(others)) < len(was) {
 		chosen = others
 		m.rec.NoteOnce(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(was), ", ")))
 	}

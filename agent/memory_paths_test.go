@@ -146,3 +146,21 @@ func TestFastestThatAnswer(t *testing.T) {
 		t.Errorf("notes: %q", got)
 	}
 }
+
+// TestSilentOneIsTriedOn: a pair that does not answer is no reason for pairs that carry less, of which all do.
+func TestSilentOneIsTriedOn(t *testing.T) {
+	m, n := fastAndSlow(t, "lanes", nil, nil)
+	spare := config.Uplink{Name: "spare", Address: netip.MustParseAddr("127.0.0.4"), Carries: "migration", Rate: 10e6}
+	m.a.config.Uplinks = slices.Insert(m.a.config.Uplinks, 0, spare)
+	n.Uplinks[1].Rate, n.Uplinks[2].Rate = 1000e6, 1e6
+	trips := map[[2]netip.Addr]time.Duration{}
+	for _, p := range m.a.config.Paths(n) {
+		if p.Memory && p.Name != "spare-slow" {
+			trips[ends(p)] = 1
+		}
+	}
+	m.choosePaths(n, trips)
+	if got := pathNames(m.paths(n)); m.carried(n) != 150e6 || !slices.Equal(got, []string{"fast-fast", "slow-fast", "spare-slow"}) {
+		t.Errorf("%d bit/s over %q", m.carried(n), got)
+	}
+}
