@@ -16,6 +16,12 @@ import (
 // reflectAfter answers each datagram at an address after so long, until the test ends.
 func reflectAfter(t *testing.T, at netip.AddrPort, after time.Duration) {
 	t.Helper()
+	reflectBy(t, at, func(_ netip.AddrPort, answer func()) { time.AfterFunc(after, answer) })
+}
+
+// reflectBy has each answer to a datagram at an address be given as by says, which knows from where that came, until the test ends.
+func reflectBy(t *testing.T, at netip.AddrPort, by func(from netip.AddrPort, answer func())) {
+	t.Helper()
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +34,7 @@ func reflectAfter(t *testing.T, at netip.AddrPort, after time.Duration) {
 				return
 			}
 			said := slices.Clone(buf[:n])
-			time.AfterFunc(after, func() { conn.WriteToUDPAddrPort(said, from) }) //nolint:errcheck // it may be closed
+			by(from, func() { conn.WriteToUDPAddrPort(said, from) }) //nolint:errcheck // it may be closed
 		}
 	}()
 }

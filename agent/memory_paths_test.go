@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"errors"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,22 +18,11 @@ import (
 // reflectTo answers each datagram at an address that comes from one of these, until the test ends.
 func reflectTo(t *testing.T, at netip.AddrPort, from ...string) {
 	t.Helper()
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	go func() {
-		for buf := make([]byte, 16<<10); ; {
-			n, who, err := conn.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				return
-			}
-			if slices.Contains(from, who.Addr().String()) {
-				conn.WriteToUDPAddrPort(buf[:n], who) //nolint:errcheck // it may be closed
-			}
+	reflectBy(t, at, func(who netip.AddrPort, answer func()) {
+		if slices.Contains(from, who.Addr().String()) {
+			answer()
 		}
-	}()
+	})
 }
 
 const guests1, fast1, slow1, guests2, fast2, slow2 = "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.1.1", "127.0.1.2", "127.0.1.3"
