@@ -82,6 +82,11 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour, l
 	if !last && rep.Survival.Tunnelled > 200 && time.Now().Unix()%10 != 0 {
 		return // a long list, and not urgent
 	}
+	if last { // an end does not wait for a list that takes long
+		var cancel context.CancelFunc
+		ctx, cancel = limits.AskGuest.On(ctx)
+		defer cancel()
+	}
 	addrs := bare(slices.Concat(rep.Old, rep.Next))
 	all := <-listConnections(ctx, g, addrs)
 	flows, err := netstate.Flows(d.Guest)
