@@ -95,7 +95,15 @@ func TestInterruptedRun(t *testing.T) {
 	mux, begun := aSlowAgent()
 	r.hasWeb(t, mux)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-begun; cancel() }()
+	go func() {
+		<-begun
+		for waiting := 0; waiting < 2; time.Sleep(time.Millisecond) { // both have their places
+			r.mu.Lock()
+			waiting = r.pending
+			r.mu.Unlock()
+		}
+		cancel()
+	}()
 	if r.carryOut(ctx) {
 		t.Error("it met its time limit")
 	}

@@ -184,30 +184,49 @@ const mostListed = 30
 
 // known reads a name that is defined elsewhere in the file.
 func (o *object) known(key, thing string, names []string) string {
-	if n, plain := o.fields[key].node.(*ast.StringNode); plain && n.Value != "" && slices.Contains(names, n.Value) {
-		return n.Value
+	name := ""
+	switch n := o.fields[key].node.(type) {
+	case *ast.StringNode:
+		name = n.Value
+	case *ast.LiteralNode:
+		name = n.Value.Value
 	}
-	all := names
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" }) // of what has a wrong one
-	allowed := join(names[:min(len(names), mostListed)])
-	switch more := len(names) - mostListed; {
-	case len(names) == 0:
-		allowed = "none is defined"
-	case more > 0:
-		allowed += fmt.Sprintf(", and %d more", more)
+	if name != "" && slices.Contains(names, name) { // "" stands for what has a wrong one
+		return name
 	}
+	allowed := listed(names)
 	switch n := o.fields[key].node.(type) {
 	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode:
 		if name := n.GetToken().Value; slices.Contains(names, name) {
 			allowed = fmt.Sprintf("%q, in quotes", name)
 		}
 	}
-	s, ok := o.text(key, allowed)
-	if ok && !slices.Contains(names, s) {
-		o.r.unknown(o.place(key), fmt.Sprintf("unknown %s %q", thing, short(s)), allowed, s, all)
-		return ""
+	if name, ok := o.text(key, allowed); ok {
+		o.r.unknown(o.place(key), fmt.Sprintf("unknown %s %q", thing, short(name)), allowed, name, names)
 	}
-	return s
+	return ""
+}
+
+// listed names those that are defined, or the first of them.
+func listed(names []string) string {
+	var first []string
+	more := 0
+	for _, name := range names {
+		switch {
+		case name == "":
+		case len(first) < mostListed:
+			first = append(first, name)
+		default:
+			more++
+		}
+	}
+	switch {
+	case len(first) == 0:
+		return "none is defined"
+	case more > 0:
+		return fmt.Sprintf("%s, and %d more", join(first), more)
+	}
+	return join(first)
 }
 
 // measure reads a number with its unit by one of the Parse functions.

@@ -43,7 +43,7 @@ func (f *file) readExpect(n ast.Node) {
 	case ExpectServiceGap:
 		if m, ok := f.object(o.fields[e.Kind].node, e.Kind, []string{"traffic", "below"}); ok && m.need("traffic", "below") {
 			e.Traffic = m.known("traffic", "traffic", f.traffic)
-			if slices.ContainsFunc(f.out.Traffic, func(t Traffic) bool { return t.Name == e.Traffic && t.Kind == "exec" }) {
+			if e.Traffic != "" && slices.ContainsFunc(f.out.Traffic, func(t Traffic) bool { return t.Name == e.Traffic && t.Kind == "exec" }) {
 				m.wrong("traffic", "service_gap of traffic "+e.Traffic+" of kind exec, whose command nobody counts", "traffic of another kind")
 			}
 			e.Below = below(m)

@@ -11,6 +11,7 @@ package scenario
 import (
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -48,6 +49,16 @@ func (s Site) HostNames() []string {
 		names[i] = s.Name + "-" + strconv.Itoa(i+1)
 	}
 	return names
+}
+
+// has says whether a host of this name, or the site by its own, is meant.
+func (s Site) has(siteOrHost string) bool {
+	if siteOrHost == s.Name {
+		return true
+	}
+	number, ok := strings.CutPrefix(siteOrHost, s.Name+"-")
+	n, err := strconv.Atoi(number)
+	return ok && err == nil && n >= 1 && n <= s.Hosts && s.Hosts > 1 && strconv.Itoa(n) == number
 }
 
 // Carries says what an uplink is used for.
@@ -132,13 +143,11 @@ func (s *Scenario) Site(name string) (Site, bool) {
 // of its hosts in order. An unknown name gives none.
 func (s *Scenario) Hosts(siteOrHost string) []string {
 	for _, site := range s.Sites {
-		if site.Name == siteOrHost {
+		switch {
+		case site.Name == siteOrHost:
 			return site.HostNames()
-		}
-		for _, host := range site.HostNames() {
-			if host == siteOrHost {
-				return []string{host}
-			}
+		case site.has(siteOrHost):
+			return []string{siteOrHost}
 		}
 	}
 	return nil
@@ -147,13 +156,8 @@ func (s *Scenario) Hosts(siteOrHost string) []string {
 // SiteOf finds the site that a site's or host's name belongs to.
 func (s *Scenario) SiteOf(siteOrHost string) (Site, bool) {
 	for _, site := range s.Sites {
-		if site.Name == siteOrHost {
+		if site.has(siteOrHost) {
 			return site, true
-		}
-		for _, host := range site.HostNames() {
-			if host == siteOrHost {
-				return site, true
-			}
 		}
 	}
 	return Site{}, false

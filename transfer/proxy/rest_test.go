@@ -1,61 +1,56 @@
-package proxy_test
+package proxy
 
 import (
-	"bytes"
-	"encoding/binary"
-	"math"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"godwit/transfer/pages"
+	"godwit/transfer/paths"
+	"godwit/transfer/qstream"
 )
 
 // TestLastRoundsRest: a guest that always writes to the same few pages is not read as fast as its
-// QEMU can repeat them, until the stop phase.
+// QEMU looks for them, but all that QEMU had written meanwhile is; in the stop phase it is read at once.
 func TestLastRoundsRest(t *testing.T) {
-	const rest, rounds = 20 * time.Millisecond, 8 // that are measured together
-	const hot = 100                               // pages of a round: twice what QEMU's socket holds, so that it waits where we rest
-	const half = rounds * rest / 2                // of what they take where each rests
-	f := newFakes(t)
-	if err := f.from.w.Begin(); err != nil {
-		t.Fatal(err)
-	}
-	written := uint64(0)
-	repeat := func(pages uint64, times int) time.Duration {
-		begun := time.Now()
-		for range times {
-			for page := range pages {
-				written++
-				f.from.memory[page] = binary.NativeEndian.AppendUint64(bytes.Repeat([]byte("guest"), 4096/5)[:4088], written)
-				if err := f.from.w.Page(page, f.from.memory[page]); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := f.from.w.EndPart(); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Source{config: SourceConfig{Eager: true}, store: pages.New(1, pages.NewArena(1<<20, nil, nil)), hurried: make(chan struct{}), ctx: t.Context()}
+		s.sender = paths.NewSender(t.Context(), paths.SenderConfig{})
+		defer s.sender.Close()
+		data := make([]byte, pages.Size)
+		round := func() time.Duration {
+			begun := time.Now()
+			data[0]++
+			if err := s.store.Put(0, data); err != nil {
 				t.Fatal(err)
 			}
+			s.read.Add(pages.Size)
+			if err := s.take(nil, &qstream.RoundEnd{}); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(begun)
 		}
-		return time.Since(begun)
-	}
-	read := func(tries int) time.Duration { // in the least time, of a machine that is busy with other things at times
-		least := time.Duration(math.MaxInt64)
-		for n := 0; n < tries && least > half; n++ {
-			least = min(least, repeat(hot, rounds))
+		for n := range 3 {
+			if took := round(); took != 0 {
+				t.Errorf("round %d was read in %v: it is one of the first", n+1, took)
+			}
 		}
-		return least
-	}
-	repeat(fakePages, 3)
-	if took := read(5); took < half {
-		t.Errorf("%d rounds of the same pages were read in %v, want %v at least", rounds, took, half)
-	}
-	f.src.AllowSwitchover()
-	f.src.Hurry()
-	if took := read(50); took > half {
-		t.Errorf("%d rounds were read in %v at the best in the stop phase, want %v at most", rounds, took, half)
-	}
-	if err := f.from.w.End(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.from.w.Tail(fakeTail()); err != nil {
-		t.Fatal(err)
-	}
-	f.settle(t)
+		for n := range 8 {
+			if took := round(); took != leastRound {
+				t.Errorf("last round %d was read in %v, want %v", n+1, took, leastRound)
+			}
+		}
+		s.restAfter = s.read.Load() + 2*pages.Size // as if QEMU had written two more by then
+		for _, want := range []time.Duration{0, leastRound} {
+			if took := round(); took != want {
+				t.Errorf("after a round that had waited for us: %v, want %v", took, want)
+			}
+		}
+		s.Hurry()
+		for range 8 {
+			if took := round(); took != 0 {
+				t.Errorf("a round was read in %v in the stop phase", took)
+			}
+		}
+	})
 }
