@@ -8,6 +8,46 @@ import (
 	"godwit/migration"
 )
 
+// TestNeighboursKnowEitherNIC: an address that is led away is led there whichever of its guest's NICs neighbours send to.
+func TestNeighboursKnowEitherNIC(t *testing.T) {
+	for active, want := range map[int][2]string{0: {"52:54:00:00:01:0a", "52:54:00:00:01:0b"}, 1: {"52:54:00:00:01:0b", "52:54:00:00:01:0a"}, -1: {"52:54:00:00:01:0a", ""}} {
+		a, g, d := leasing(t)
+		g.Held.Description.NICs, g.Held.Taps, g.Held.Active = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}, max(active, 0)
+		if active < 0 {
+			g.Held.Description.NICs = g.Held.Description.NICs[:1]
+		}
+		m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.name(), To: "paris"}, work: &sourceWork{}}
+		m.plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome", Gateway: netip.MustParseAddr("10.2.1.1")}}
+		m.leadAway() //nolint:errcheck // there is no bridge
+		led, _ := a.detours.Get(d.ID)
+		if got := led.Away[0]; got.MAC.String() != want[0] || got.Known.String() != want[1] {
+			t.Errorf("NIC %d: to %v, known as %v, want %v", active, got.MAC, got.Known, want)
+		}
+	}
+}
+
+// TestGoesHomeWithinASite: what goes home to another host of the site is not led away; but its neighbours are led after it, which
+// know the guest by either NIC. Those of other sites send nothing here.
+func TestGoesHomeWithinASite(t *testing.T) {
+	for site, want := range map[string]int{"italy": 1, "france": 0} {
+		a, g, d := leasing(t)
+		g.Held.Description.NICs, g.Held.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}
+		m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.name(), To: "paris", FromSite: "italy", ToSite: site}, work: &sourceWork{}}
+		addr, router := netip.MustParsePrefix("10.2.1.20/24"), netip.MustParseAddr("10.2.1.1")
+		m.plan.Held = []migration.Address{{Prefix: addr, Home: "paris", Gateway: router}}
+		m.leadAway() //nolint:errcheck // there is no bridge
+		led, _ := a.detours.Get(d.ID)
+		if len(led.Away) != 0 || len(led.Leaving) != want {
+			t.Fatalf("to %s: %+v", site, led)
+		}
+		for _, l := range led.Leaving {
+			if l.Addr != addr.Addr() || l.Gateway != router || l.Known.String() != "52:54:00:00:01:0b" {
+				t.Errorf("%+v", l)
+			}
+		}
+	}
+}
+
 // TestOnLink: what an address that is led away reaches from its home without a router is what its guest says,
 // of the guests' subnet that the configuration names; of one whose home is elsewhere, nothing.
 func TestOnLink(t *testing.T) {

@@ -116,20 +116,28 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 // leadAway says what the detour will lead to the destination: all that does not go home.
 func (m *outgoing) leadAway() error {
 	g, found := m.guest, false
+	nics := g.Held.Description.NICs
+	var other net.HardwareAddr // its neighbours may have heard of either
+	if len(nics) == 2 {
+		other = nics[1-g.Held.Active].Hardware()
+	}
 	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		var d *detour.Detour
 		if d, found = all[m.detourID()]; !found {
 			return
 		}
 		d.Taps = g.Held.Taps
-		d.Away = nil
+		d.Away, d.Leaving = nil, nil
 		for _, addr := range m.plan.Held {
-			if addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr()) {
-				continue // it is going home
+			if addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr()) { // it is going home
+				if m.plan.FromSite == m.plan.ToSite && addr.Gateway.IsValid() {
+					d.Leaving = append(d.Leaving, netstate.Visiting{Addr: addr.Prefix.Addr(), Known: other, Gateway: addr.Gateway})
+				}
+				continue
 			}
 			away := netstate.Away{
-				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].Hardware(),
-				Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
+				Addr: addr.Prefix.Addr(), MAC: nics[g.Held.Active].Hardware(),
+				Known: other, Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
 			}
 			if addr.Home == m.a.config.Host {
 				away.Gateway, away.Subnet = addr.Gateway, m.a.config.Network.OnLink(addr.Prefix)

@@ -36,9 +36,9 @@ func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules [
 		rules = append(rules, clampRule(v.Addr, v.Fits, "out")...)
 		rules = append(rules, flowRules(guest, v.Addr, "out", true, join(unicast(), ipSrc(v.Addr)))...)
 	}
-	if v.AtHome() && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) { // or the bridge floods it, and no NIC that is up takes it
-		rules = append(rules, bridgeRule{words("redirect", "home", v.Addr.String(), "mac", v.Known.String(), "host", bridge.String()),
-			join(etherDst(v.Known), ipDst(v.Addr), toHost(bridge))})
+	for _, mac := range v.redirected() {
+		rules = append(rules, bridgeRule{words("redirect", "to", v.Addr.String(), "mac", mac.String(), "host", bridge.String()),
+			join(etherDst(mac), ipDst(v.Addr), toHost(bridge))})
 	}
 	for _, tap := range v.Taps {
 		switch {
@@ -64,6 +64,18 @@ func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules [
 	return rules
 }
 
+// redirected are the MACs to which neighbours here may send what the host has to route: at home that of another NIC, or the bridge floods it, and
+// no NIC that is up takes it.
+func (v Visiting) redirected() (macs []net.HardwareAddr) {
+	if v.Leaves != "" { // the taps of its guest are closed
+		macs = append(macs, v.MAC)
+	}
+	if v.AtHome() && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) {
+		macs = append(macs, v.Known)
+	}
+	return macs
+}
+
 // ingressAway are those of the guest's addresses that are away; active ones last.
 func ingressAway(s State, bridge net.HardwareAddr) (rules []bridgeRule) {
 	for _, a := range s.Away {
@@ -74,6 +86,7 @@ func ingressAway(s State, bridge net.HardwareAddr) (rules []bridgeRule) {
 		if !a.Active {
 			continue
 		}
+		rules = append(rules, knownRules(a)...)
 		rules = append(rules, flowRules(s.Guest, a.Addr, "away", false, join(etherDst(a.MAC), ipDst(a.Addr)))...)
 		m := join(etherDst(a.MAC), ipDst(a.Addr), count(counterAway(s.Guest, a.Addr)), toHost(bridge))
 		rules = append(rules, bridgeRule{words("redirect", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
@@ -81,6 +94,19 @@ func ingressAway(s State, bridge net.HardwareAddr) (rules []bridgeRule) {
 			m := join(etherDst(a.MAC), arpRequest(a.Addr), toHost(bridge))
 			rules = append(rules, bridgeRule{words("arp", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
 		}
+	}
+	return rules
+}
+
+// knownRules take what neighbours send to a's other MAC as sent to its MAC, which the rules that follow look for.
+func knownRules(a Away) (rules []bridgeRule) {
+	if len(a.Known) == 0 {
+		return nil
+	}
+	about := []string{"addr", a.Addr.String(), "mac", a.Known.String(), "of", a.MAC.String()}
+	rules = []bridgeRule{{words("known", about...), join(etherDst(a.Known), ipDst(a.Addr), setEtherDst(a.MAC))}}
+	if a.Addr.Is4() {
+		rules = append(rules, bridgeRule{words("known-arp", about...), join(etherDst(a.Known), arpRequest(a.Addr), setEtherDst(a.MAC))})
 	}
 	return rules
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/internal/need"
 	"godwit/netstate"
 )
 
@@ -64,6 +65,95 @@ func TestKnownByAnotherMAC(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestKnownByAnotherMACWhileAway: what neighbours send to a guest that has left reaches it, whichever of its MACs they know; and
+// they are answered when they ask there whether it still has its address.
+func TestKnownByAnotherMACWhileAway(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.echo("gb")
+	other := mac("52:54:00:00:01:0b")
+	s := home(true)
+	for i := range s.Away {
+		s.Away[i].Known = other
+	}
+	w.set("hb", abroad())
+	w.set("ha", s)
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		for _, known := range []string{guestMAC.String(), other.String()} {
+			w.IP("r", "neigh replace "+addr.String()+" dev lana nud permanent lladdr "+known)
+			if !w.answers(addr, 2*time.Second) {
+				t.Errorf("%s, known as %s, does not answer", addr, known)
+			}
+			w.IP("r", "neigh replace "+addr.String()+" dev lana nud probe lladdr "+known)
+			for until := time.Now().Add(long); ; time.Sleep(20 * time.Millisecond) {
+				if now := w.Run("r", "ip", "neigh", "show", "to", addr.String(), "dev", "lana"); strings.Contains(now, "REACHABLE") {
+					break
+				} else if time.Now().After(until) {
+					t.Errorf("%s, asked for at %s: %s", addr, known, now)
+					break
+				}
+			}
+		}
+	}
+	w.Do("ha", func() error {
+		inv, err := netstate.Found()
+		if got := inv.States["web"].Away; len(got) != 2 || got[1].Known.String() != other.String() {
+			t.Errorf("found %+v", got)
+		}
+		return err
+	})
+}
+
+// TestNeighboursFollowWhoLeaves: a visitor goes home to another host on this link: what neighbours still send here, to either MAC of its
+// guest, goes there, and what it sends goes its old way; when it stays after all, all is as before.
+func TestNeighboursFollowWhoLeaves(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	a, b := w.echo("ga"), w.echo("gb")
+	w.set("hb", abroad())
+	other := mac("52:54:00:00:01:0b")
+	visits := abroad()
+	w.set("ha", visits)
+	for i, addr := range []netip.Addr{guest4, guest6} {
+		for _, known := range []string{guestMAC.String(), other.String()} {
+			leaves := abroad()
+			leaves.Visiting[i].Tunnel, leaves.Visiting[i].Leaves, leaves.Visiting[i].Known = "", "gw0", other
+			w.set("ha", leaves)
+			w.IP("r", "neigh replace "+addr.String()+" dev lana nud permanent lladdr "+known)
+			if !w.arrives(addr, b) {
+				t.Errorf("%s, known as %s, does not reach its guest", addr, known)
+			}
+			w.Do("ha", func() error {
+				inv, err := netstate.Found()
+				if got := inv.States["web"].Visiting; len(got) != 2 || got[i].Leaves != "gw0" || got[i].Known.String() != other.String() {
+					t.Errorf("found %+v", got)
+				}
+				return err
+			})
+			w.set("ha", visits)
+			w.IP("r", "neigh replace "+addr.String()+" dev lana nud permanent lladdr "+guestMAC.String())
+			if !w.arrives(addr, a) {
+				t.Errorf("%s stays, and is not reached", addr)
+			}
+		}
+	}
+}
+
+// arrives says whether a datagram to addr comes to a guest within some time.
+func (w *world) arrives(addr netip.Addr, guest *echoer) bool {
+	w.t.Helper()
+	conn := w.dial(addr)
+	defer conn.Close()
+	before := guest.count()
+	for p, number := need.Patient(long), uint32(before+1); !p.Over(); time.Sleep(5 * time.Millisecond) {
+		if _, err := conn.Write(binary.BigEndian.AppendUint32(nil, number)); err != nil {
+			w.t.Fatal(err)
+		}
+		if guest.count() > before {
+			return true
+		}
+	}
+	return false
 }
 
 // TestNeighboursFindAGuestAtHome: a router that has forgotten a guest that came home asks anew,

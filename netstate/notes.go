@@ -28,13 +28,13 @@ func notes(s State, mac net.HardwareAddr) []string {
 		if a.Active {
 			active = append(active, words("active", "addr", a.Addr.String()))
 		}
-		lines = append(lines, words("away", "addr", a.Addr.String(), "mac", a.MAC.String(), "tap", a.Tap,
+		lines = append(lines, words("away", "addr", a.Addr.String(), "mac", a.MAC.String(), "known", a.Known.String(), "tap", a.Tap,
 			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "subnet", prefixWord(a.Subnet), "home", a.Home, "fits", number(a.Fits)))
 	}
 	for _, v := range s.Visiting {
 		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
 			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel, "fits", number(v.Fits), "asks", v.asks(), "known", v.Known.String(),
-			"publish", number(v.Publish), "direct", yes(v.Direct), "waits", yes(v.Waits)))
+			"publish", number(v.Publish), "direct", yes(v.Direct), "waits", yes(v.Waits), "leaves", v.Leaves))
 	}
 	for _, o := range s.OffLink {
 		lines = append(lines, words("offlink", "tap", o.Tap, "routers", addrWords(o.Routers)))
@@ -142,9 +142,9 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		case macErr != nil || addrErr != nil:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		case kind == "away":
-			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Subnet: subnet, Home: m["home"], Fits: fits})
+			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Known: known, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Subnet: subnet, Home: m["home"], Fits: fits})
 		case kind == "visiting":
-			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits, Asks: m["asks"] != "", Renews: m["asks"] == "own", Known: known, Publish: publish, Direct: m["direct"] != "", Waits: m["waits"] != ""})
+			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits, Asks: m["asks"] != "", Renews: m["asks"] == "own", Known: known, Publish: publish, Direct: m["direct"] != "", Waits: m["waits"] != "", Leaves: m["leaves"]})
 		default:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		}

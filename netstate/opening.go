@@ -139,5 +139,9 @@ func openedAway(bridge string, a Away) []resource {
 
 // openedVisiting lists what a visitor's address needs: whatever comes or goes by the bridge.
 func openedVisiting(bridge string, v Visiting) []resource {
-	return []resource{opens(v.Addr, netip.Addr{}, "", bridge), opens(netip.Addr{}, v.Addr, bridge, "")}
+	list := []resource{opens(v.Addr, netip.Addr{}, "", bridge), opens(netip.Addr{}, v.Addr, bridge, "")}
+	if v.Leaves != "" {
+		list = append(list, opens(v.Addr, netip.Addr{}, "", v.Leaves))
+	}
+	return list
 }

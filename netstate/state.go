@@ -30,8 +30,9 @@ const (
 // will be.
 type Away struct {
 	Addr    netip.Addr
-	MAC     net.HardwareAddr // of the NIC that neighbours have in their caches
-	Tap     string           // that NIC's tap; "" when it is gone
+	MAC     net.HardwareAddr // of the NIC that has Addr, or had it last
+	Known   net.HardwareAddr // another one of the guest that neighbours may have for Addr; nil: none
+	Tap     string           // the tap of MAC's NIC; "" when it is gone
 	Tunnel  string           // device towards the guest
 	Gateway netip.Addr       // the subnet's router: packets that come from Addr out of the tunnel leave by it over the bridge; zero: the host's own routes decide, and the bridge needs rp_filter 0
 	Subnet  netip.Prefix     // with Gateway: what has its way over the bridge without it, as from the guest itself; zero: nothing
@@ -52,6 +53,7 @@ type Visiting struct {
 	Publish int              // routing table in which a speaker of BGP finds the address; 0: none. The host must forward
 	Direct  bool             // with Publish: its packets leave by the host's own routes instead of Tunnel
 	Known   net.HardwareAddr // at home: another MAC that neighbours may have for Addr, whose frames go to MAC; nil: none
+	Leaves  string           // at home on this link, but not on this host: device by which what neighbours send here goes there, after its guest; "": it is on this host
 	Waits   bool             // not at home: its guest still runs elsewhere, and what comes out of Tunnel alone is led to Tap; see waits
 	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further; but
 	Renews  bool             // what it asks at Tap of one server, which gave it Addr, goes there by Tunnel
@@ -137,6 +139,9 @@ func (v Visiting) validate(seen map[netip.Addr]bool) error {
 		if err := device("tunnel", v.Tunnel); err != nil {
 			return err
 		}
+	}
+	if v.Leaves != "" && (!v.AtHome() || device("tunnel", v.Leaves) != nil) {
+		return fmt.Errorf("address %s: leaves by %q: want a device, and one that is at home", v.Addr, v.Leaves)
 	}
 	if v.Publish < 0 || v.Direct && (v.Publish == 0 || v.AtHome()) {
 		return fmt.Errorf("visiting %s: published in table %d, direct %v: want a table, and a visitor", v.Addr, v.Publish, v.Direct)

@@ -1,6 +1,7 @@
 package netstate
 
 import (
+	"cmp"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -89,7 +90,7 @@ func visiting(bridge string, v Visiting) []resource {
 		}
 		list = append(list,
 			neighbour{bridge, v.Addr, v.MAC.String()},
-			route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
+			route{host(v.Addr), unix.RT_TABLE_MAIN, cmp.Or(v.Leaves, bridge), netip.Addr{}},
 		)
 		if !v.AtHome() {
 			list = append(list, arriving(v.Addr, v.Tunnel))

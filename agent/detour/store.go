@@ -8,6 +8,7 @@
 package detour
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,10 @@ type Detour struct {
 	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
 	Sent   map[string][]netstate.Away `json:"sent,omitempty"`
+	// Leaving are addresses that go home with the guest to another host of this site, as they are from the flip on, when what neighbours still send here
+	// goes after the guest; Led: they are. Neither is on the disk.
+	Leaving []netstate.Visiting `json:"-"`
+	Led     bool                `json:"-"`
 	// Standing are addresses of another host that this one, its subnet agent, is to send away
 	// as soon as the tunnel stands at both ends; see Stand.
 	Standing []netstate.Away `json:"standing,omitempty"`
@@ -97,7 +102,7 @@ func (d *Detour) LedAway() []netip.Addr {
 // needed addresses, and, where those only pass through, their way home: a visit without taps, to
 // which nothing leads any more, whichever of the guest's detours ends first.
 func (d *Detour) Leave(needed []netip.Addr) {
-	d.Taps, d.Coming, d.Sent, d.OffLink = nil, nil, nil, nil
+	d.Taps, d.Coming, d.Sent, d.OffLink, d.Leaving = nil, nil, nil, nil, nil
 	d.Away = slices.DeleteFunc(d.Away, func(a netstate.Away) bool { return !slices.Contains(needed, a.Addr) })
 	for i := range d.Away {
 		d.Away[i].Tap = ""
@@ -164,6 +169,7 @@ func (s *Store) Flip(id string, active bool) error {
 	if !ok {
 		return fmt.Errorf("flip detour %s: there is none", id)
 	}
+	d.Led = active
 	for i := range d.Away {
 		d.Away[i].Active = active
 	}
@@ -220,6 +226,7 @@ func (s *Store) want(guest string) netstate.State {
 			if !gone[v.Addr] && len(v.Taps) > 0 { // see Leave
 				gone[v.Addr] = true // of two ways, the older one serves
 				v.Fits = d.fits(v)
+				s.goesHome(guest, &v)
 				state.Visiting = append(state.Visiting, v)
 			}
 		}
@@ -258,7 +265,9 @@ func bringHome(all map[string]*Detour, d *Detour) bool {
 			if i < 0 {
 				return false
 			}
-			d.Coming[i].Known = a.MAC // as the neighbours here know it
+			if d.Coming[i].Known = a.MAC; bytes.Equal(a.MAC, d.Coming[i].MAC) { // as the neighbours here may know it
+				d.Coming[i].Known = a.Known
+			}
 			if d.Sent == nil {
 				d.Sent = map[string][]netstate.Away{}
 			}
@@ -310,18 +319,6 @@ func sendBack(all map[string]*Detour, d *Detour) {
 		}
 	}
 	d.Sent, d.Lent = nil, false
-}
-
-// wayHome is the tunnel towards the home of an address that is a visitor here; "" where it is at home.
-func (s *Store) wayHome(guest string, addr netip.Addr) (string, bool) {
-	for _, d := range s.of(guest) {
-		for _, v := range d.Visiting {
-			if v.Addr == addr {
-				return v.Tunnel, true // "": it is at home here
-			}
-		}
-	}
-	return "", false
 }
 
 // of lists a guest's detours, the oldest first.

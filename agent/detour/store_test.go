@@ -231,6 +231,48 @@ func TestBringHome(t *testing.T) {
 	}
 }
 
+// TestGoesHomeOnThisLink: from the flip on, and until it is taken back, what neighbours send to an address that goes home to another host of
+// the site follows its guest, and it leaves by their router as at home; what else came here stays as it is.
+func TestGoesHomeOnThisLink(t *testing.T) {
+	router, spare := netip.MustParseAddr("10.1.1.1"), net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	came := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}}, {Addr: other, Tunnel: "t1", Taps: []string{"t0a"}}}, "t0a")
+	goes := detourOf("t2", 2, nil, nil, "t0a")
+	goes.Leaving = []netstate.Visiting{{Addr: ours, Known: spare, Gateway: router}}
+	s := &Store{byID: map[string]*Detour{"t1": came, "t2": goes}}
+	for _, led := range []bool{false, true, false} {
+		goes.Led = led
+		now := s.want("web").Visiting
+		if len(now) != 2 || now[1].Addr != other || now[1].Tunnel != "t1" || now[1].Leaves != "" {
+			t.Errorf("led %v: %+v", led, now)
+			continue
+		}
+		want := netstate.Visiting{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}}
+		if led {
+			want.Tunnel, want.Gateway, want.Known, want.Leaves = "", router, spare, "t2"
+		}
+		if diff := cmp.Diff(want, now[0], cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("led %v: %s", led, diff)
+		}
+	}
+	if goes.Leave(nil); goes.Leaving != nil {
+		t.Error("it is forgotten when the guest has gone")
+	}
+}
+
+// TestBringHomeByEitherMAC: neighbours may know an address that comes home by either of its guest's MACs: frames to the one that it has not now
+// still find it.
+func TestBringHomeByEitherMAC(t *testing.T) {
+	one, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	for _, c := range []struct{ mac, known, want net.HardwareAddr }{{one, now, one}, {now, one, one}, {one, nil, one}, {now, nil, nil}} {
+		sent := detourOf("t1", 1, []netstate.Away{{Addr: ours, MAC: c.mac, Known: c.known, Tunnel: "t1", Active: true}}, nil)
+		d := &Detour{ID: "t2", Guest: "web", Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
+		bringHome(map[string]*Detour{"t1": sent, "t2": d}, d)
+		if got := d.Visiting[0].Known; got.String() != c.want.String() {
+			t.Errorf("away as %v or %v, at home as %v: known as %v, want %v", c.mac, c.known, now, got, c.want)
+		}
+	}
+}
+
 func TestLoadDetours(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "detours.json")
 	network := config.Network{Bridge: "br-guest", LAN: "lan0"}

@@ -116,3 +116,26 @@ func (d *Detour) Publish(r config.Routes) {
 		}
 	}
 }
+
+// goesHome has what neighbours send to a visitor go after it, where it is being led home to another host of this site.
+func (s *Store) goesHome(guest string, v *netstate.Visiting) {
+	for _, d := range s.of(guest) {
+		for _, l := range d.Leaving {
+			if d.Led && l.Addr == v.Addr {
+				v.Tunnel, v.Gateway, v.Known, v.Leaves = "", l.Gateway, l.Known, d.Tunnel.Name
+			}
+		}
+	}
+}
+
+// wayHome is the tunnel towards the home of an address that is a visitor here; "" where it is at home.
+func (s *Store) wayHome(guest string, addr netip.Addr) (string, bool) {
+	for _, d := range s.of(guest) {
+		for _, v := range d.Visiting {
+			if v.Addr == addr {
+				return v.Tunnel, true // "": it is at home here
+			}
+		}
+	}
+	return "", false
+}
