@@ -116,6 +116,28 @@ func TestAskedAnew(t *testing.T) {
 	}
 }
 
+// TestTakenOver: a tunnel whose addresses come by another one now, however long ago it was made, stays while packets may
+// be under way through it.
+func TestTakenOver(t *testing.T) {
+	a, g, d := leasing(t)
+	d.Leased, d.Until, d.Up = false, time.Time{}, clock.Now().Add(-time.Hour) // of a move that has ended just now
+	place(a, d)
+	on := &detour.Detour{ID: d.ID + "-oslo", Guest: g.name(), Peer: "oslo", Up: clock.Now()}
+	a.takeWay(on, d.Addresses()) //nolint:errcheck // what of it is in the kernel is not the test's
+	look := func() *detour.Detour {
+		a.lookAfter(t.Context(), *placed(a, d.ID)) //nolint:errcheck // as above
+		return placed(a, d.ID)
+	}
+	if d = look(); d == nil || len(d.Addresses()) != 0 {
+		t.Fatalf("%+v, want one without addresses", d)
+	}
+	d.Up = d.Up.Add(-time.Minute)
+	place(a, d)
+	if d = look(); d != nil {
+		t.Errorf("a minute later: %+v", d)
+	}
+}
+
 // TestNamesOfTunnelsMeet: where the name of a tunnel is that of another detour's, which is a hash, it is refused, and the other
 // one stays as it is, also when what was refused is undone.
 func TestNamesOfTunnelsMeet(t *testing.T) {

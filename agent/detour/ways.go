@@ -25,12 +25,13 @@ func (d *Detour) fits(v netstate.Visiting) int {
 	return v.Fits
 }
 
-// Take makes d the way of addresses that came by others.
+// Take makes d, which came up just now, the way of addresses that came by others.
 func (d *Detour) Take(all map[string]*Detour, addrs []netip.Addr) {
 	for _, other := range all {
 		if other.Guest != d.Guest {
 			continue
 		}
+		led := len(other.Visiting)
 		other.Visiting = slices.DeleteFunc(other.Visiting, func(v netstate.Visiting) bool {
 			if !slices.Contains(addrs, v.Addr) {
 				return false
@@ -40,6 +41,9 @@ func (d *Detour) Take(all map[string]*Detour, addrs []netip.Addr) {
 			d.Leased, d.Until, d.For, d.OffLink = other.Leased, other.Until, other.For, cmp.Or(other.OffLink, d.OffLink)
 			return true
 		})
+		if led > 0 && len(other.Away)+len(other.Visiting) == 0 {
+			other.Up = d.Up // ended soon, when nothing is on its way through it
+		}
 	}
 	all[d.ID] = d
 }
