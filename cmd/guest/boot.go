@@ -107,16 +107,18 @@ func tune() {
 	}
 }
 
-// buffers are TCP's, for a machine of so many bytes. The kernel's own share of the memory for
+// buffers are those of TCP and UDP, for a machine of so many bytes. The kernel's own share of the memory for
 // all of TCP, a thirteenth, is one connection's worth in a small guest. When what waits for a
 // reader that gets no processor has used it up, Linux drops what comes on MPTCP connections
 // and keeps what came out of order, so that they stand still for good (RcvPruned in MPTcpExt).
-// So a connection may use a 64th, up to 16 MiB, and all of them a fifth.
+// So a connection may use a 64th, up to 16 MiB, and all of them a fifth. Datagrams, of which some 2000 fill its share
+// for all of UDP, a sixteenth, are dropped then, however much their sockets may keep (MemErrors in Udp): the first number
+// counts, and an eighth is what two of ours ask for (serve).
 func buffers(memory uint64) string {
 	one := min(max(memory/64, 1<<20), 16<<20)
 	page := uint64(os.Getpagesize())
-	return fmt.Sprintf("\nnet.ipv4.tcp_rmem=4096 131072 %d\nnet.ipv4.tcp_wmem=4096 65536 %d\nnet.ipv4.tcp_mem=%d %d %d",
-		one, one, memory/10/page, memory/8/page, memory/5/page)
+	return fmt.Sprintf("\nnet.ipv4.tcp_rmem=4096 131072 %d\nnet.ipv4.tcp_wmem=4096 65536 %d\nnet.ipv4.tcp_mem=%d %d %d\nnet.ipv4.udp_mem=%[6]d %[6]d %[6]d",
+		one, one, memory/10/page, memory/8/page, memory/5/page, memory/8/page)
 }
 
 const settings = `
