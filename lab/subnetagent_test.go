@@ -201,12 +201,16 @@ func (p *trial) lives(when string, flows []string) {
 // lostNothing ends the flows.
 func (p *trial) lostNothing(flows []string) {
 	p.Helper()
+	lost := int64(0)
 	for _, name := range flows {
 		r, err := p.w.clients["phone"].Stop(name)
 		p.must(err)
-		if !r.Survived || r.Lost+r.Repeated+r.Corrupt > 0 || r.Records == 0 {
+		if lost += r.Lost; !r.Survived || r.Lost+r.Repeated+r.Corrupt > 0 || r.Records == 0 {
 			p.Errorf("%s: survived %v; of %d records %d lost, %d repeated, %d corrupt\n%s", name, r.Survived, r.Records, r.Lost, r.Repeated, r.Corrupt, p.missing(&r))
 		}
+	}
+	if lost > 0 {
+		p.Log(p.keptByGuests())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"godwit/netstate"
 	"godwit/netstate/dump"
 	"godwit/netstate/netns"
+	"godwit/vm/guest"
 )
 
 // mostGap is what a client may feel of a migration that comes to nothing.
@@ -126,6 +127,23 @@ func (p *trial) missing(r *traffic.Result) string {
 			if f.Drops() > 0 {
 				fmt.Fprintf(&out, "link %s dropped on the way %s the site: queue %d, loss %d, cut %d, device %d\n",
 					key, []string{"from", "to"}[i], f.QueueDrop, f.LossDrop, f.CutDrop, f.DeviceDrop)
+			}
+		}
+	}
+	return out.String()
+}
+
+// keptByGuests says what the guests' kernels took in of datagrams, and what they dropped (MemErrors, RcvbufErrors): a guest that is
+// slow reads them later than there is room for.
+func (p *trial) keptByGuests() string {
+	p.Helper()
+	var out strings.Builder
+	look := guest.Exec{Command: "grep Udp: /proc/net/snmp; grep Udp6 /proc/net/snmp6", TimeoutMS: 8000}
+	for host, a := range p.w.agents {
+		for _, g := range p.w.scenario.Guests {
+			var said guest.Executed
+			if err := a.client.CallGuest(p.Context(), g.Name, "exec", look, &said); err == nil {
+				fmt.Fprintf(&out, "datagrams in %s on %s:\n%s", g.Name, host, said.Stdout)
 			}
 		}
 	}
