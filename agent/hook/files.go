@@ -21,7 +21,7 @@ import (
 // filesMost bounds the executables of one event.
 const filesMost = 64
 
-// pipeWait is how long a hook's output is read on after it ended, by what it left behind.
+// pipeWait is for how long what a hook left behind when it ended may read its input.
 const pipeWait = 100 * time.Millisecond
 
 // files are the executables of an event, by name. Hidden ones, backups (~) and what
@@ -91,16 +91,27 @@ func (s *Set) executable(path string) func(context.Context, Call) error {
 		if err != nil {
 			return err
 		}
+		said, says, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		defer said.Close()
 		runtime.LockOSThread() // Pdeathsig is of the thread that starts it
 		defer runtime.UnlockOSThread()
 		var out output
 		cmd := exec.CommandContext(ctx, path)
 		cmd.Dir, cmd.Env = "/", environment(c)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(input, '\n')), &out, &out
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(input, '\n')), says, says
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		cmd.WaitDelay = pipeWait
-		err = cmd.Run()
+		err = cmd.Start()
+		says.Close()
+		if err == nil {
+			ended := out.follow(said)
+			err = cmd.Wait()
+			ended()
+		}
 		if text := out.text(); text != "" {
 			s.log.Info("hook said", "hook", path, "event", c.Event, "migration", c.Plan.ID, "output", text)
 		}

@@ -119,6 +119,30 @@ func TestBackgroundGoesOn(t *testing.T) {
 	}
 }
 
+// TestLastWordsAreRead: what a hook had said when it ended is told, also where its reader had not
+// come to it yet, and although what it left behind may say more.
+func TestLastWordsAreRead(t *testing.T) {
+	said, says, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	defer says.Close()
+	if err := said.SetReadDeadline(time.Unix(1, 0)); err != nil { // of a reader that has no turn
+		t.Fatal(err)
+	}
+	var o output
+	ended := o.follow(said)
+	text := strings.Repeat("thinking\n", 1000) + "the router is down\n"
+	if _, err := says.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	ended()
+	if o.total != int64(len(text)) || o.last() != "the router is down" {
+		t.Errorf("%d of %d bytes, the last words are %q", o.total, len(text), o.last())
+	}
+}
+
 func TestOutputIsBounded(t *testing.T) {
 	var o output
 	for i := range 1000 {

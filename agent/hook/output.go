@@ -2,8 +2,12 @@ package hook
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"godwit/internal/oneline"
 )
@@ -14,6 +18,8 @@ const (
 	keepLast  = 4 << 10
 	// lineMost bounds the line that an error shows, bytes.
 	lineMost = 200
+	// pipeHolds is what a pipe of the kernel has room for, bytes.
+	pipeHolds = 64 << 10
 )
 
 // output keeps the beginning and the end of what is written to it.
@@ -43,6 +49,32 @@ func (o *output) Write(p []byte) (int, error) {
 	}
 	o.tail = append(o.tail, p...)
 	return n, nil
+}
+
+// follow reads what a hook says. When it has ended, ended reads what it had said by then, and
+// leaves what others have to say who have its output open.
+func (o *output) follow(said *os.File) (ended func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		io.Copy(o, said) //nolint:errcheck // it ends by its deadline, or with the hook
+	}()
+	return func() {
+		said.SetReadDeadline(time.Now()) //nolint:errcheck // a pipe has deadlines
+		<-done
+		said.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+		pipe, err := said.SyscallConn()
+		if err != nil {
+			return
+		}
+		rest := make([]byte, pipeHolds)
+		pipe.Read(func(fd uintptr) bool { //nolint:errcheck // which says nothing of what is there
+			if n, err := syscall.Read(int(fd), rest); err == nil {
+				o.Write(rest[:n]) //nolint:errcheck // it takes everything
+			}
+			return true
+		})
+	}
 }
 
 // text is what was kept, with a word on what was not.
