@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rogpeppe/go-internal/txtar"
-	"golang.org/x/sys/unix"
 
+	"godwit/internal/need"
 	"godwit/internal/yamltext"
 )
 
@@ -208,13 +208,13 @@ func TestUnreasonableFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runtime.LockOSThread() // whose time is taken, and not that of a busy machine
 			defer runtime.UnlockOSThread()
-			start := processor(t)
+			start := need.Processor(t)
 			if _, err := Parse("f", []byte(data)); err == nil {
 				t.Error("was read")
 			} else if lines := strings.Count(err.Error(), "\n"); lines > 10 {
 				t.Errorf("%d lines of errors", lines)
 			}
-			if took := processor(t) - start; took > 5*time.Second {
+			if took := need.Processor(t) - start; took > 5*time.Second {
 				t.Errorf("took %s", took)
 			}
 		})
@@ -299,16 +299,6 @@ func TestRulers(t *testing.T) {
 	if _, err := Parse("f", []byte(text)); err != nil {
 		t.Error(err)
 	}
-}
-
-// processor is how long this thread has had one.
-func processor(t *testing.T) time.Duration {
-	t.Helper()
-	var used unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &used); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func stairs(n int) string {
