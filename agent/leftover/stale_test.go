@@ -49,7 +49,7 @@ func setOn(rep record.Report) record.Report {
 
 // TestStale: a disk is called left over only where a migration proves that it is not the only copy.
 func TestStale(t *testing.T) {
-	completed, aborted := migration.Completed, migration.Aborted
+	begun, completed, aborted := time.Now(), migration.Completed, migration.Aborted
 	for name, c := range map[string]struct {
 		file    string
 		held    string // a guest with a disk that is here with a right of epoch 5
@@ -90,12 +90,16 @@ func TestStale(t *testing.T) {
 			t.Run(name+", "+kept, func(t *testing.T) {
 				state := t.TempDir()
 				keepHistory(t, state, c.history, put)
-				write(t, filepath.Join(state, "disks", c.file), nil)
+				disk := filepath.Join(state, "disks", c.file)
+				write(t, disk, nil)
+				if err := os.Chtimes(disk, begun, begun); err != nil { // what was so long ago is, however late its case comes
+					t.Fatal(err)
+				}
 				o := &owners{held: map[string]care.Held{}}
 				if c.held != "" {
 					o.held[c.held] = care.Held{Epoch: 5, Description: config.Description{Name: c.held, Disks: []vm.Disk{{ID: "root"}}}}
 				}
-				if why := o.stale(&config.Config{Host: "here", State: state}, entryOf(t, filepath.Join(state, "disks", c.file))); (why != "") != c.stale {
+				if why := o.stale(&config.Config{Host: "here", State: state}, entryOf(t, disk)); (why != "") != c.stale {
 					t.Errorf("left over: %q, want %v", why, c.stale)
 				}
 			})
