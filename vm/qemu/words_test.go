@@ -11,7 +11,7 @@ import (
 // and told to other hosts: a line of each at most.
 func TestWordsOfQEMUAreShort(t *testing.T) {
 	f, p := newFake(t, "10.0.2")
-	long := strings.Repeat("no room\x1b]0;\n", 200_000)
+	long := strings.Repeat("no room\x1b]0;\n", 20_000)
 	f.set(func() { f.status, f.run, f.why = "failed", long, long })
 	status, err := p.Status(t.Context())
 	if err != nil {
