@@ -99,13 +99,18 @@ func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.
 		}
 		return sum
 	}
-	chosen, others := m.paths(n), transferPaths(m.plan, reaching(m.plan, m.a.config.Paths(n), answers))
+	chosen, all := m.paths(n), m.a.config.Paths(n)
+	known := slices.DeleteFunc(slices.Clone(all), func(p peer.Path) bool { return !p.Memory || !answers(p) })
+	others := transferPaths(m.plan, known)
+	if ownPath(m.plan) { // an uplink by which nothing answers may be down for a while; QEMU's connections are all lost with one of them
+		others = config.LanePaths(known, all)
+	}
 	slices.SortStableFunc(chosen, func(a, b peer.Path) int { // those that answer first, as a connection begins over the first
 		return cmp.Compare(min(1, trips[ends(b)]), min(1, trips[ends(a)]))
 	})
-	if was := silent(chosen); carries(others) > carries(chosen) || !ownPath(m.plan) && len(silent(others)) < len(was) {
+	if was := silent(chosen); carries(others) > carries(chosen) || !ownPath(m.plan) && len(known) > 0 && len(was) > 0 {
 		chosen = others
-		m.rec.NoteOnce(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(chosen), ", "), strings.Join(pathNames(was), ", ")))
+		m.rec.NoteOnce(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(m.answering(chosen)), ", "), strings.Join(pathNames(was), ", ")))
 	}
 	var longest time.Duration
 	for _, p := range chosen {
@@ -124,20 +129,5 @@ func (m *outgoing) answering(paths []peer.Path) []peer.Path {
 		return paths
 	}
 	config.ShareEnds(out)
-	return out
-}
-
-// reaching are those of all pairs of uplinks that a transfer may use, the ones that answer first. Of the others our own data path tries on
-// those of an uplink by which nothing answers, as that may be down for a while; QEMU's connections are all lost with one of them. Where nothing answers, nothing is known.
-func reaching(plan migration.Plan, all []peer.Path, answers func(peer.Path) bool) []peer.Path {
-	out := slices.DeleteFunc(slices.Clone(all), func(p peer.Path) bool { return !p.Memory || !answers(p) })
-	known := out
-	for _, p := range all {
-		works := slices.ContainsFunc(known, func(k peer.Path) bool { return k.Local == p.Local }) &&
-			slices.ContainsFunc(known, func(k peer.Path) bool { return k.Remote == p.Remote })
-		if p.Memory && !works && (ownPath(plan) || len(known) == 0) {
-			out = append(out, p)
-		}
-	}
 	return out
 }

@@ -52,34 +52,32 @@ func sortPaths(paths []peer.Path) {
 // MemoryPaths are the pairs of uplinks that may carry a migration, at most one per
 // local uplink and one per remote uplink while both have any left: two paths
 // through one link would only share it.
-func MemoryPaths(all []peer.Path) []peer.Path {
-	var out []peer.Path
-	here, there := map[string]bool{}, map[string]bool{}
-	for _, p := range all {
-		if p.Memory && !here[p.Local.String()] && !there[p.Remote.String()] {
-			here[p.Local.String()], there[p.Remote.String()] = true, true
-			out = append(out, p)
-		}
-	}
-	return out
-}
+func MemoryPaths(all []peer.Path) []peer.Path { return pairUp(nil, all, 2) }
 
 // LanePaths are those for our own data path, and for subflows of QEMU's: MemoryPaths, and where
 // one side has more uplinks than the other, each of the rest with the other side's best: several
-// slow uplinks fill a fast one, and when one is cut the others carry on.
-func LanePaths(all []peer.Path) []peer.Path {
-	out := MemoryPaths(all)
-	here, there := map[string]bool{}, map[string]bool{}
+// slow uplinks fill a fast one, and when one is cut the others carry on. What is in the first of several lists comes first, and
+// the next have what uplinks are left then.
+func LanePaths(lists ...[]peer.Path) (out []peer.Path) {
+	for _, all := range lists {
+		out = pairUp(pairUp(out, all, 2), all, 1)
+	}
+	ShareEnds(out)
+	return out
+}
+
+// pairUp adds those of all that may carry a migration and of whose two uplinks no other path has so many.
+func pairUp(out, all []peer.Path, fresh int) []peer.Path {
+	taken := map[netip.Addr]int{}
 	for _, p := range out {
-		here[p.Local.String()], there[p.Remote.String()] = true, true
+		taken[p.Local], taken[p.Remote] = 1, 1
 	}
 	for _, p := range all {
-		if p.Memory && !(here[p.Local.String()] && there[p.Remote.String()]) {
-			here[p.Local.String()], there[p.Remote.String()] = true, true
+		if p.Memory && taken[p.Local]+taken[p.Remote] <= 2-fresh {
+			taken[p.Local], taken[p.Remote] = 1, 1
 			out = append(out, p)
 		}
 	}
-	ShareEnds(out)
 	return out
 }
 
