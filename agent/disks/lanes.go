@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"godwit/agent/config"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -38,7 +39,7 @@ func (s *Source) open(n int) (*pipe.Source, error) {
 	return way, nil
 }
 
-// Working are those of paths over which a disk's lane works now; all of them where there are no disks.
+// Working are those of paths over which a disk's lane works now, which have what uplinks they share for themselves; all of them where there are no disks.
 func (s *Source) Working(all []peer.Path) []peer.Path {
 	if s == nil {
 		return all
@@ -49,7 +50,9 @@ func (s *Source) Working(all []peer.Path) []peer.Path {
 			works[p.Path] = works[p.Path] || p.Lanes > 0
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(p peer.Path) bool { return !works[p.Name] })
+	out := slices.DeleteFunc(slices.Clone(all), func(p peer.Path) bool { return !works[p.Name] })
+	config.ShareEnds(out)
+	return out
 }
 
 // askDisk has the waiting QEMU grant a disk over its lanes.
