@@ -49,6 +49,10 @@ func (k *kernel) checkAway(a Away, bridge string) error {
 }
 
 func (k *kernel) checkVisiting(v Visiting) error {
+	if v.Leaves != "" {
+		_, err := k.link(v.Leaves)
+		return err
+	}
 	if v.AtHome() {
 		return nil
 	}

@@ -235,7 +235,7 @@ func TestBringHome(t *testing.T) {
 // the site follows its guest, and it leaves by their router as at home; what else came here stays as it is.
 func TestGoesHomeOnThisLink(t *testing.T) {
 	router, spare := netip.MustParseAddr("10.1.1.1"), net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	came := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}}, {Addr: other, Tunnel: "t1", Taps: []string{"t0a"}}}, "t0a")
+	came := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}, Publish: 7, Direct: true}, {Addr: other, Tunnel: "t1", Taps: []string{"t0a"}}}, "t0a")
 	goes := detourOf("t2", 2, nil, nil, "t0a")
 	goes.Leaving = []netstate.Visiting{{Addr: ours, Known: spare, Gateway: router}}
 	s := &Store{byID: map[string]*Detour{"t1": came, "t2": goes}}
@@ -246,8 +246,9 @@ func TestGoesHomeOnThisLink(t *testing.T) {
 			t.Errorf("led %v: %+v", led, now)
 			continue
 		}
-		want := netstate.Visiting{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}}
+		want := netstate.Visiting{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}, Publish: 7, Direct: true}
 		if led {
+			want.Publish, want.Direct = 0, false
 			want.Tunnel, want.Gateway, want.Known, want.Leaves = "", router, spare, "t2"
 		}
 		if diff := cmp.Diff(want, now[0], cmpopts.EquateComparable(netip.Addr{})); diff != "" {

@@ -127,6 +127,7 @@ func (s *Store) goesHome(guest string, v *netstate.Visiting) {
 		for _, l := range d.Leaving {
 			if d.Led && l.Addr == v.Addr {
 				v.Tunnel, v.Gateway, v.Known, v.Leaves = "", l.Gateway, l.Known, d.Tunnel.Name
+				v.Publish, v.Direct = 0, false
 			}
 		}
 	}
