@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -264,6 +265,9 @@ func giveBackBy(d *detour.Detour, ask GiveBack, macs map[netip.Addr]net.Hardware
 		away := &d.Away[i]
 		if macs[away.Addr] == nil {
 			continue
+		}
+		if bytes.Equal(away.Known, macs[away.Addr]) {
+			away.Known = away.MAC
 		}
 		if away.MAC = macs[away.Addr]; ask.Step == backAway {
 			d.LentBack = ask.Move

@@ -194,7 +194,7 @@ func TestGiveBackIsChecked(t *testing.T) {
 // when the guest has come, and not before.
 func TestGiveBackSteps(t *testing.T) {
 	before, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	d := &detour.Detour{Guest: "web", Away: []netstate.Away{{Addr: stoodFor, MAC: before, Active: true}, {Addr: oursHere, MAC: before, Active: true}}}
+	d := &detour.Detour{Guest: "web", Away: []netstate.Away{{Addr: stoodFor, MAC: before, Known: now, Active: true}, {Addr: oursHere, MAC: before, Active: true}}}
 	macs := map[netip.Addr]net.HardwareAddr{stoodFor: now}
 	for _, c := range []struct {
 		step   string
@@ -203,7 +203,7 @@ func TestGiveBackSteps(t *testing.T) {
 		if led := giveBackBy(d, GiveBack{Step: c.step}, macs); led != (c.step == backAway) {
 			t.Errorf("%s: leads away what it did not: %v", c.step, led)
 		}
-		if d.Away[0].Active != c.active || d.Away[0].MAC.String() != now.String() {
+		if d.Away[0].Active != c.active || d.Away[0].MAC.String() != now.String() || d.Away[0].Known.String() != before.String() {
 			t.Errorf("%s: %+v", c.step, d.Away[0])
 		}
 		if !d.Away[1].Active || d.Away[1].MAC.String() != before.String() || d.Leased {

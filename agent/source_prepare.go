@@ -130,8 +130,8 @@ func (m *outgoing) leadAway() error {
 		d.Away, d.Leaving = nil, nil
 		for _, addr := range m.plan.Held {
 			if addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr()) { // it is going home
-				if m.plan.FromSite == m.plan.ToSite && addr.Gateway.IsValid() {
-					d.Leaving = append(d.Leaving, netstate.Visiting{Addr: addr.Prefix.Addr(), Known: other, Gateway: addr.Gateway})
+				if m.plan.FromSite == m.plan.ToSite {
+					d.Leaving = append(d.Leaving, netstate.Visiting{Addr: addr.Prefix.Addr(), Known: other})
 				}
 				continue
 			}

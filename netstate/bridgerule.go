@@ -65,12 +65,12 @@ func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules [
 }
 
 // redirected are the MACs to which neighbours here may send what the host has to route: at home that of another NIC, or the bridge floods it, and
-// no NIC that is up takes it.
+// no NIC that is up takes it; of a guest that is leaving all.
 func (v Visiting) redirected() (macs []net.HardwareAddr) {
-	if v.Leaves != "" { // the taps of its guest are closed
+	if v.Leaves != "" {
 		macs = append(macs, v.MAC)
 	}
-	if v.AtHome() && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) {
+	if (v.AtHome() || v.Leaves != "") && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) {
 		macs = append(macs, v.Known)
 	}
 	return macs

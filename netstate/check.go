@@ -49,12 +49,13 @@ func (k *kernel) checkAway(a Away, bridge string) error {
 }
 
 func (k *kernel) checkVisiting(v Visiting) error {
-	if v.Leaves != "" {
-		_, err := k.link(v.Leaves)
-		return err
-	}
 	if v.AtHome() {
 		return nil
+	}
+	if v.Leaves != "" {
+		if _, err := k.link(v.Leaves); err != nil {
+			return err
+		}
 	}
 	if _, err := k.link(v.Tunnel); err != nil {
 		return err

@@ -110,18 +110,32 @@ func TestKnownByAnotherMACWhileAway(t *testing.T) {
 func TestNeighboursFollowWhoLeaves(t *testing.T) {
 	w := newWorld(t, "vxlan")
 	a, b := w.echo("ga"), w.echo("gb")
+	w.knowsRouter()
 	w.set("hb", abroad())
 	other := mac("52:54:00:00:01:0b")
 	visits := abroad()
 	w.set("ha", visits)
+	filtered := func() string {
+		return strings.Fields(w.Run("ha", "nstat", "-asz", "TcpExtIPReversePathFilter"))[2]
+	}
+	before, says := filtered(), w.dialFrom("ga", netip.MustParseAddr("198.18.0.10"))
 	for i, addr := range []netip.Addr{guest4, guest6} {
 		for _, known := range []string{guestMAC.String(), other.String()} {
 			leaves := abroad()
-			leaves.Visiting[i].Tunnel, leaves.Visiting[i].Leaves, leaves.Visiting[i].Known = "", "gw0", other
+			leaves.Visiting[i].Leaves, leaves.Visiting[i].Known = "gw0", other
 			w.set("ha", leaves)
 			w.IP("r", "neigh replace "+addr.String()+" dev lana nud permanent lladdr "+known)
 			if !w.arrives(addr, b) {
 				t.Errorf("%s, known as %s, does not reach its guest", addr, known)
+			}
+			for range 3 {
+				if _, err := says.Write([]byte("bye")); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			if now := filtered(); now != before {
+				t.Errorf("%s packets did not pass ha's reverse path filter, %s before", now, before)
 			}
 			w.Do("ha", func() error {
 				inv, err := netstate.Found()

@@ -19,8 +19,8 @@ const Protocol = 0x67
 // both with such rules, would go round in circles. Each kind of rule has a number of its own: told to delete
 // a rule that names no device, the kernel may take one that does.
 const (
-	PriorityHere     = 42 // to ADDR: main. Not where it visits: guests here then talk to it as its clients do
-	PriorityArriving = 43 // to ADDR, out of the tunnel: main, or while it waits to its tap
+	PriorityHere     = 42 // from ADDR, by the device by which it leaves: by the bridge, see leaves. To ADDR: main. Not where it visits: guests here then talk to it as its clients do
+	PriorityArriving = 43 // to ADDR, out of the tunnel: main, or while it waits to its tap; in by the bridge while it leaves: after it
 	PriorityVisiting = 44 // from ADDR: into the tunnel, or at home to its gateway. From another tunnel, too: what is under way when the guest comes back
 	PriorityReturn   = 45 // from ADDR, back from the tunnel: to the home gateway
 	PriorityHears    = 46 // from link-local addresses to a home's IPv6 subnet: by the bridge, see hears
@@ -52,8 +52,8 @@ type Visiting struct {
 	Fits    int              // as of Away
 	Publish int              // routing table in which a speaker of BGP finds the address; 0: none. The host must forward
 	Direct  bool             // with Publish: its packets leave by the host's own routes instead of Tunnel
-	Known   net.HardwareAddr // at home: another MAC that neighbours may have for Addr, whose frames go to MAC; nil: none
-	Leaves  string           // at home on this link, but not on this host: device by which what neighbours send here goes there, after its guest; "": it is on this host
+	Known   net.HardwareAddr // at home, or with Leaves: another MAC that neighbours may have for Addr, whose frames go to MAC; nil: none
+	Leaves  string           // device towards Addr's home on this link, by which what neighbours here send goes after a guest that is leaving; "": it stays
 	Waits   bool             // not at home: its guest still runs elsewhere, and what comes out of Tunnel alone is led to Tap; see waits
 	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further; but
 	Renews  bool             // what it asks at Tap of one server, which gave it Addr, goes there by Tunnel
@@ -140,8 +140,8 @@ func (v Visiting) validate(seen map[netip.Addr]bool) error {
 			return err
 		}
 	}
-	if v.Leaves != "" && (!v.AtHome() || device("tunnel", v.Leaves) != nil) {
-		return fmt.Errorf("address %s: leaves by %q: want a device, and one that is at home", v.Addr, v.Leaves)
+	if v.Leaves != "" && (v.AtHome() || v.Waits || device("tunnel", v.Leaves) != nil) {
+		return fmt.Errorf("visiting %s: leaves by %q: want a device, and a visitor that has come", v.Addr, v.Leaves)
 	}
 	if v.Publish < 0 || v.Direct && (v.Publish == 0 || v.AtHome()) {
 		return fmt.Errorf("visiting %s: published in table %d, direct %v: want a table, and a visitor", v.Addr, v.Publish, v.Direct)

@@ -1,7 +1,6 @@
 package netstate
 
 import (
-	"cmp"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +23,9 @@ func wanted(s State) []resource {
 			out = s.Bridge
 		}
 		list = append(list, sysctls(s.Bridge, out, v.Addr)...)
+		if v.Leaves != "" {
+			list = append(list, sysctls(s.Bridge, v.Leaves, v.Addr)...)
+		}
 		list = append(list, visiting(s.Bridge, v)...)
 	}
 	for _, o := range s.OffLink {
@@ -90,11 +92,14 @@ func visiting(bridge string, v Visiting) []resource {
 		}
 		list = append(list,
 			neighbour{bridge, v.Addr, v.MAC.String()},
-			route{host(v.Addr), unix.RT_TABLE_MAIN, cmp.Or(v.Leaves, bridge), netip.Addr{}},
+			route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
 		)
 		if !v.AtHome() {
 			list = append(list, arriving(v.Addr, v.Tunnel))
 		}
+	}
+	if v.Leaves != "" {
+		list = append(list, leaves(bridge, v)...)
 	}
 	if v.AtHome() {
 		list = append(list, asks(bridge, v.Gateway)...)

@@ -45,8 +45,8 @@ type Detour struct {
 	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
 	Sent   map[string][]netstate.Away `json:"sent,omitempty"`
-	// Leaving are addresses that go home with the guest to another host of this site, as they are from the flip on, when what neighbours still send here
-	// goes after the guest; Led: they are. Neither is on the disk.
+	// Leaving are addresses that go home with the guest to another host of this site, each with the MAC of its other NIC (Known). From the flip
+	// on (Led) what neighbours here send to them goes after the guest. Neither is on the disk.
 	Leaving []netstate.Visiting `json:"-"`
 	Led     bool                `json:"-"`
 	// Standing are addresses of another host that this one, its subnet agent, is to send away

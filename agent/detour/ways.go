@@ -121,13 +121,12 @@ func (d *Detour) Publish(r config.Routes) {
 	}
 }
 
-// goesHome has what neighbours send to a visitor go after it, where it is being led home to another host of this site.
+// goesHome has what neighbours here send to a visitor go after it, where it is being led home to another host of this site.
 func (s *Store) goesHome(guest string, v *netstate.Visiting) {
 	for _, d := range s.of(guest) {
 		for _, l := range d.Leaving {
 			if d.Led && l.Addr == v.Addr {
-				v.Tunnel, v.Gateway, v.Known, v.Leaves = "", l.Gateway, l.Known, d.Tunnel.Name
-				v.Publish, v.Direct = 0, false
+				v.Known, v.Leaves = l.Known, d.Tunnel.Name
 			}
 		}
 	}
