@@ -67,10 +67,10 @@ func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules [
 // redirected are the MACs to which neighbours here may send what the host has to route: at home that of another NIC, or the bridge floods it, and
 // no NIC that is up takes it; of a guest that is leaving all.
 func (v Visiting) redirected() (macs []net.HardwareAddr) {
-	if v.Leaves != "" {
+	if v.Active {
 		macs = append(macs, v.MAC)
 	}
-	if (v.AtHome() || v.Leaves != "") && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) {
+	if (v.AtHome() || v.Active) && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) {
 		macs = append(macs, v.Known)
 	}
 	return macs

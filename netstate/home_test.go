@@ -124,6 +124,8 @@ func TestNeighboursFollowWhoLeaves(t *testing.T) {
 			leaves := abroad()
 			leaves.Visiting[i].Leaves, leaves.Visiting[i].Known = "gw0", other
 			w.set("ha", leaves)
+			leaves.Visiting[i].Active = true
+			w.set("ha", leaves)
 			w.IP("r", "neigh replace "+addr.String()+" dev lana nud permanent lladdr "+known)
 			if !w.arrives(addr, b) {
 				t.Errorf("%s, known as %s, does not reach its guest", addr, known)
@@ -139,7 +141,7 @@ func TestNeighboursFollowWhoLeaves(t *testing.T) {
 			}
 			w.Do("ha", func() error {
 				inv, err := netstate.Found()
-				if got := inv.States["web"].Visiting; len(got) != 2 || got[i].Leaves != "gw0" || got[i].Known.String() != other.String() {
+				if got := inv.States["web"].Visiting; len(got) != 2 || got[i].Leaves != "gw0" || !got[i].Active || got[i].Known.String() != other.String() {
 					t.Errorf("found %+v", got)
 				}
 				return err

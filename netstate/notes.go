@@ -32,6 +32,9 @@ func notes(s State, mac net.HardwareAddr) []string {
 			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "subnet", prefixWord(a.Subnet), "home", a.Home, "fits", number(a.Fits)))
 	}
 	for _, v := range s.Visiting {
+		if v.Active {
+			active = append(active, words("active", "addr", v.Addr.String()))
+		}
 		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
 			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel, "fits", number(v.Fits), "asks", v.asks(), "known", v.Known.String(),
 			"publish", number(v.Publish), "direct", yes(v.Direct), "waits", yes(v.Waits), "leaves", v.Leaves))
@@ -137,6 +140,11 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 			for i := range s.Away {
 				if s.Away[i].Addr == addr {
 					s.Away[i].Active = true
+				}
+			}
+			for i := range s.Visiting {
+				if s.Visiting[i].Addr == addr && s.Visiting[i].Leaves != "" {
+					s.Visiting[i].Active = true
 				}
 			}
 		case macErr != nil || addrErr != nil:

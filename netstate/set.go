@@ -19,7 +19,7 @@ var mu sync.Mutex
 // call changes nothing. On failure what stood before still stands, and some of
 // what is new may: Set again, or Clear.
 //
-// Where nothing but Active differs from before, all Away entries are flipped in the order that
+// Where nothing but Active differs from before, all entries are flipped in the order that
 // loses no packet, and nothing else is done. There it takes three or four milliseconds; back,
 // nftables transactions wait for RCU grace periods, some 40 ms.
 func Set(s State) error {

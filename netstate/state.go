@@ -53,7 +53,8 @@ type Visiting struct {
 	Publish int              // routing table in which a speaker of BGP finds the address; 0: none. The host must forward
 	Direct  bool             // with Publish: its packets leave by the host's own routes instead of Tunnel
 	Known   net.HardwareAddr // at home, or with Leaves: another MAC that neighbours may have for Addr, whose frames go to MAC; nil: none
-	Leaves  string           // device towards Addr's home on this link, by which what neighbours here send goes after a guest that is leaving; "": it stays
+	Leaves  string           // device towards Addr's home on this link, by which what neighbours here send goes after the guest, once it is flipped; "": it stays
+	Active  bool             // with Leaves: flipped; see Away.Active
 	Waits   bool             // not at home: its guest still runs elsewhere, and what comes out of Tunnel alone is led to Tap; see waits
 	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further; but
 	Renews  bool             // what it asks at Tap of one server, which gave it Addr, goes there by Tunnel
@@ -140,7 +141,7 @@ func (v Visiting) validate(seen map[netip.Addr]bool) error {
 			return err
 		}
 	}
-	if v.Leaves != "" && (v.AtHome() || v.Waits || device("tunnel", v.Leaves) != nil) {
+	if (v.Leaves != "" || v.Active) && (v.AtHome() || v.Waits || device("tunnel", v.Leaves) != nil) {
 		return fmt.Errorf("visiting %s: leaves by %q: want a device, and a visitor that has come", v.Addr, v.Leaves)
 	}
 	if v.Publish < 0 || v.Direct && (v.Publish == 0 || v.AtHome()) {
@@ -208,14 +209,18 @@ func device(what, name string) error {
 // sameButActive says that two states differ in nothing but which addresses are
 // active: going from one to the other is a flip.
 func sameButActive(a, b State) bool {
-	if len(a.Away) != len(b.Away) || len(a.Away) == 0 {
+	if len(a.Away) != len(b.Away) || len(a.Visiting) != len(b.Visiting) {
 		return false
 	}
 	flipped := false
-	a.Away = slices.Clone(a.Away)
+	a.Away, a.Visiting = slices.Clone(a.Away), slices.Clone(a.Visiting)
 	for i := range a.Away {
 		flipped = flipped || a.Away[i].Active != b.Away[i].Active
 		a.Away[i].Active = b.Away[i].Active
+	}
+	for i := range a.Visiting {
+		flipped = flipped || a.Visiting[i].Active != b.Visiting[i].Active
+		a.Visiting[i].Active = b.Visiting[i].Active
 	}
 	return flipped && slices.Equal(notes(a, nil), notes(b, nil))
 }

@@ -43,6 +43,10 @@ func possible(s State) []resource {
 	for i := range flipped.Away {
 		flipped.Away[i].Active = !flipped.Away[i].Active
 	}
+	flipped.Visiting = append([]Visiting(nil), s.Visiting...)
+	for i := range flipped.Visiting {
+		flipped.Visiting[i].Active = !flipped.Visiting[i].Active && flipped.Visiting[i].Leaves != ""
+	}
 	return unique(append(list, wanted(flipped)...))
 }
 
@@ -98,7 +102,7 @@ func visiting(bridge string, v Visiting) []resource {
 			list = append(list, arriving(v.Addr, v.Tunnel))
 		}
 	}
-	if v.Leaves != "" {
+	if v.Active {
 		list = append(list, leaves(bridge, v)...)
 	}
 	if v.AtHome() {

@@ -231,8 +231,8 @@ func TestBringHome(t *testing.T) {
 	}
 }
 
-// TestGoesHomeOnThisLink: from the flip on, and until it is taken back, what neighbours send to an address that goes home to another host of
-// the site follows its guest; what else came here stays as it is.
+// TestGoesHomeOnThisLink: what neighbours send to an address that goes home to another host of the site is ready to follow its guest, and does from
+// the flip on, until that is taken back; what else came here stays as it is.
 func TestGoesHomeOnThisLink(t *testing.T) {
 	spare := net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	came := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}}, {Addr: other, Tunnel: "t1", Taps: []string{"t0a"}}}, "t0a")
@@ -242,9 +242,7 @@ func TestGoesHomeOnThisLink(t *testing.T) {
 	for _, led := range []bool{false, true, false} {
 		goes.Led = led
 		want := slices.Clone(came.Visiting)
-		if led {
-			want[0].Known, want[0].Leaves = spare, "t2"
-		}
+		want[0].Known, want[0].Leaves, want[0].Active = spare, "t2", led
 		if diff := cmp.Diff(want, s.want("web").Visiting, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("led %v: %s", led, diff)
 		}

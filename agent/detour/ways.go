@@ -121,12 +121,12 @@ func (d *Detour) Publish(r config.Routes) {
 	}
 }
 
-// goesHome has what neighbours here send to a visitor go after it, where it is being led home to another host of this site.
+// goesHome has what neighbours here send to a visitor go after it from the flip on, where it is led home to another host of this site.
 func (s *Store) goesHome(guest string, v *netstate.Visiting) {
 	for _, d := range s.of(guest) {
 		for _, l := range d.Leaving {
-			if d.Led && l.Addr == v.Addr {
-				v.Known, v.Leaves = l.Known, d.Tunnel.Name
+			if l.Addr == v.Addr && !v.AtHome() && !v.Waits {
+				v.Known, v.Leaves, v.Active = l.Known, d.Tunnel.Name, d.Led
 			}
 		}
 	}
