@@ -228,12 +228,16 @@ func TestRouterKnowsWhoComes(t *testing.T) {
 			t.Fatalf("ip %s: %v: %s", command, err, out)
 		}
 	}
-	for limit := need.Patient(10 * time.Second); ; time.Sleep(10 * time.Millisecond) { // the kernel brings a link up when it comes to it
-		out, err := exec.Command("ip", "-n", name, "-d", "link", "show", "port").CombinedOutput()
-		if err == nil && strings.Contains(string(out), "state forwarding") {
+	shows := func(words ...string) string {
+		out, err := exec.Command("ip", append([]string{"-n", name}, words...)...).CombinedOutput()
+		return fmt.Sprint(string(out), err)
+	}
+	for limit := need.Patient(10 * time.Second); ; time.Sleep(10 * time.Millisecond) { // the kernel brings a link and an address up when it comes to it
+		link, addr := shows("-d", "link", "show", "port"), shows("-6", "addr", "show", "dev", "router")
+		if strings.Contains(link, "state forwarding") && !strings.Contains(addr, "tentative") {
 			break
 		} else if limit.Over() {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatal(link, addr)
 		}
 	}
 	a := between(t)
@@ -250,8 +254,7 @@ func TestRouterKnowsWhoComes(t *testing.T) {
 	refusedBy(t, "introduce", err, "")
 	for _, n := range next[:2] {
 		knows := func() bool {
-			out, err := exec.Command("ip", "-n", name, "neigh", "show", n.Prefix.Addr().String(), "dev", "router").CombinedOutput()
-			return err == nil && strings.Contains(string(out), mac)
+			return strings.Contains(shows("neigh", "show", n.Prefix.Addr().String(), "dev", "router"), mac)
 		}
 		for deadline := time.Now().Add(10 * time.Second); !knows(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
