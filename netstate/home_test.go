@@ -86,10 +86,10 @@ func TestKnownByAnotherMACWhileAway(t *testing.T) {
 				t.Errorf("%s, known as %s, does not answer", addr, known)
 			}
 			w.IP("r", "neigh replace "+addr.String()+" dev lana nud probe lladdr "+known)
-			for until := time.Now().Add(long); ; time.Sleep(20 * time.Millisecond) {
+			for p := need.Patient(long); ; time.Sleep(20 * time.Millisecond) {
 				if now := w.Run("r", "ip", "neigh", "show", "to", addr.String(), "dev", "lana"); strings.Contains(now, "REACHABLE") {
 					break
-				} else if time.Now().After(until) {
+				} else if p.Over() {
 					t.Errorf("%s, asked for at %s: %s", addr, known, now)
 					break
 				}
@@ -112,8 +112,7 @@ func TestNeighboursFollowWhoLeaves(t *testing.T) {
 	a, b := w.echo("ga"), w.echo("gb")
 	w.knowsRouter()
 	w.set("hb", abroad())
-	other := mac("52:54:00:00:01:0b")
-	visits := abroad()
+	visits, other := abroad(), leaving(false).Visiting[0].Known
 	w.set("ha", visits)
 	filtered := func() string {
 		return strings.Fields(w.Run("ha", "nstat", "-asz", "TcpExtIPReversePathFilter"))[2]
@@ -122,10 +121,10 @@ func TestNeighboursFollowWhoLeaves(t *testing.T) {
 	for i, addr := range []netip.Addr{guest4, guest6} {
 		for _, known := range []string{guestMAC.String(), other.String()} {
 			leaves := abroad()
-			leaves.Visiting[i].Leaves, leaves.Visiting[i].Known = "gw0", other
-			w.set("ha", leaves)
-			leaves.Visiting[i].Active = true
-			w.set("ha", leaves)
+			for _, active := range []bool{false, true} {
+				leaves.Visiting[i] = leaving(active).Visiting[i]
+				w.set("ha", leaves)
+			}
 			w.IP("r", "neigh replace "+addr.String()+" dev lana nud permanent lladdr "+known)
 			if !w.arrives(addr, b) {
 				t.Errorf("%s, known as %s, does not reach its guest", addr, known)

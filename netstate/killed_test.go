@@ -20,6 +20,9 @@ func TestKilled(t *testing.T) {
 		{"the guest runs here", "hb", waiting(), abroad()},
 		{"flip", "ha", home(false), home(true)},
 		{"flip back", "ha", home(true), home(false)},
+		{"it is to leave for its home on this link", "hb", abroad(), leaving(false)},
+		{"it leaves", "hb", leaving(false), leaving(true)},
+		{"it stays", "hb", leaving(true), leaving(false)},
 		{"one address has ended", "ha", home(true), fewer},
 		{"one has ended, the other was flipped", "ha", home(false), fewer},
 	} {

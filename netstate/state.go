@@ -19,7 +19,7 @@ const Protocol = 0x67
 // both with such rules, would go round in circles. Each kind of rule has a number of its own: told to delete
 // a rule that names no device, the kernel may take one that does.
 const (
-	PriorityHere     = 42 // from ADDR, by the device by which it leaves: by the bridge, see leaves. To ADDR: main. Not where it visits: guests here then talk to it as its clients do
+	PriorityHere     = 42 // to ADDR: main. Not where it visits: guests here then talk to it as its clients do; but from ADDR, out of the device by which it leaves: by the bridge, see leaves
 	PriorityArriving = 43 // to ADDR, out of the tunnel: main, or while it waits to its tap; in by the bridge while it leaves: after it
 	PriorityVisiting = 44 // from ADDR: into the tunnel, or at home to its gateway. From another tunnel, too: what is under way when the guest comes back
 	PriorityReturn   = 45 // from ADDR, back from the tunnel: to the home gateway

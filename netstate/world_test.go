@@ -141,6 +141,16 @@ func abroad() netstate.State {
 	return s
 }
 
+// leaving is abroad where the guest goes to another host on the same link, at which its addresses are at home.
+func leaving(active bool) netstate.State {
+	s := abroad()
+	for i := range s.Visiting {
+		v := &s.Visiting[i]
+		v.Leaves, v.Known, v.Active = "gw0", mac("52:54:00:00:01:0b"), active
+	}
+	return s
+}
+
 func (w *world) set(h string, s netstate.State) {
 	w.t.Helper()
 	s.LAN = w.lan

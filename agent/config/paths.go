@@ -66,7 +66,7 @@ func LanePaths(lists ...[]peer.Path) (out []peer.Path) {
 	return out
 }
 
-// pairUp adds those of all that may carry a migration and of whose two uplinks no other path has so many.
+// pairUp adds, of all that may carry a migration, each of whose two uplinks so many are fresh: no path before it has them.
 func pairUp(out, all []peer.Path, fresh int) []peer.Path {
 	taken := map[netip.Addr]int{}
 	for _, p := range out {
