@@ -140,7 +140,7 @@ func (f *file) image(o *object, g *Guest) {
 	g.Image = o.word("image", "tiny", "tiny", "debian12", "debian13")
 	g.Agent = o.word("agent", "godwit", "godwit", "qga", "dhcp")
 	if g.Image == "tiny" {
-		g.Memory = o.size("memory", 256<<20)
+		g.Memory = o.memory(256 << 20)
 		if g.Agent != "godwit" {
 			o.wrong("agent", "agent of "+o.what+" is "+g.Agent+", which the image tiny does not have", "agent: "+g.Agent+" with image debian12 or debian13")
 		}
@@ -149,19 +149,29 @@ func (f *file) image(o *object, g *Guest) {
 	if g.Agent == "dhcp" && o.has("run") {
 		o.wrong("run", "nobody in "+o.what+" can be asked to run something (agent: dhcp)", "no run, or another agent")
 	}
-	g.Memory = o.size("memory", 512<<20)
+	g.Memory = o.memory(512 << 20)
 	if g.Memory < minDebian {
 		o.wrong("memory", fmt.Sprintf("memory of %s is %d MiB", o.what, g.Memory>>20), fmt.Sprintf("%d MiB or more with image %s", minDebian>>20, g.Image))
 	}
 }
 
+// memory is that of a guest, bytes; one that cannot be read has room for all that the guest writes.
+func (o *object) memory(standard int64) int64 {
+	if o.has("memory") {
+		standard = maxMemory
+	}
+	return o.size("memory", standard)
+}
+
+// disks reads their sizes, bytes; one that is wrong has room for all that the guest writes.
 func (f *file) disks(o *object) []int64 {
 	var sizes []int64
 	switch {
 	case o.has("disk") && o.has("disks"):
 		o.r.wrong(o.fields["disks"].key, o.what+" has both disk and disks", "one of them")
+		sizes = []int64{maxDisk}
 	case o.has("disk"):
-		sizes = []int64{o.size("disk", minDisk)}
+		sizes = []int64{o.size("disk", maxDisk)}
 	case o.has("disks"):
 		nodes := o.list("disks")
 		if len(nodes) > mostDisks {
@@ -169,7 +179,7 @@ func (f *file) disks(o *object) []int64 {
 			nodes = nodes[:mostDisks]
 		}
 		for _, n := range nodes {
-			sizes = append(sizes, f.entry(o, "disk", n).size("disk", minDisk))
+			sizes = append(sizes, f.entry(o, "disk", n).size("disk", maxDisk))
 		}
 	}
 	for i, s := range sizes {
