@@ -45,9 +45,14 @@ func (r *run) series() *report.Series {
 		}
 	}
 	for _, done := range r.steps {
-		if !r.never[done.step] {
-			s.Steps = append(s.Steps, *done.StepDone)
+		if r.never[done.step] {
+			continue
 		}
+		step := *done.StepDone
+		if step.EndS != nil { // the run's end is that of whatever it was to outlast
+			step.EndS = new(min(*step.EndS, rel(r.ended.UnixNano())))
+		}
+		s.Steps = append(s.Steps, step)
 	}
 	return s
 }

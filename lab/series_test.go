@@ -68,3 +68,16 @@ func TestPathsOfAStoppedGuest(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// TestCutAtTheEnd: what was still cut when the run ended was cut until then, and not for as long as its step said.
+func TestCutAtTheEnd(t *testing.T) {
+	zero := time.Unix(1000, 0)
+	r := &run{zero: zero, ended: zero.Add(9 * time.Second), w: &world{scenario: &scenario.Scenario{}}}
+	for _, end := range []float64{5, 44} {
+		r.steps = append(r.steps, stepDone{&report.StepDone{AtS: 4, EndS: &end}, nil})
+	}
+	want := []report.StepDone{{AtS: 4, EndS: new(5.0)}, {AtS: 4, EndS: new(9.0)}}
+	if diff := cmp.Diff(want, r.series().Steps); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
