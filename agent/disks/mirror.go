@@ -123,11 +123,11 @@ func (s *Source) look(ctx context.Context) ([]vm.MirrorState, error) {
 
 // blockWrites lets the guest's writes wait for the copy, because it writes faster than
 // the copy follows. A QEMU that cannot, as before 8.2 (block-job-change), is given time to follow all the same, and then
-// told of: nothing else would ever end this. Where each disk was copied once, what is left may fit the pause all the same.
+// told of: nothing else would ever end this. A disk that is in sync has no part in it. Where each disk was copied once, what is left may fit the pause all the same.
 func (s *Source) blockWrites(ctx context.Context, states []vm.MirrorState, look policy.SeedLook) error {
 	var errs []error
 	for _, m := range states {
-		if s.blocked[m.Disk] {
+		if s.blocked[m.Disk] || m.Ready && m.Remaining == 0 {
 			continue
 		}
 		if err := s.Blocks.BlockWrites(ctx, m.Disk); err != nil {
