@@ -109,14 +109,17 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 	m.mu.Unlock()
 	go m.watchPostCopy(lanes)
 	missing := lanes.Absent()
-	m.rec.Edit(func(r *record.Report) {
-		if r.PostCopy == nil {
-			r.PostCopy = &record.PostCopy{}
-		}
-		r.PostCopy.Refills++
-	})
+	m.rec.Edit(countRefill)
 	m.rec.Note(fmt.Sprintf("post-copy goes on with new lanes: %d pages are missing", missing))
 	return RefillAnswer{refillOpen, missing}, nil
+}
+
+// countRefill is for both ends: an agent of the destination that was killed forgets those before.
+func countRefill(r *record.Report) {
+	if r.PostCopy == nil {
+		r.PostCopy = &record.PostCopy{}
+	}
+	r.PostCopy.Refills++
 }
 
 // noInlet asks QEMU why there is no inlet.
@@ -236,6 +239,7 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 	default:
 		return false, fmt.Errorf("the guest could not run on %s yet", m.plan.To)
 	}
+	m.rec.Edit(countRefill)
 	if m.qemuGone() && answer.Missing > 0 {
 		return false, m.pagesLost(answer.Missing)
 	}

@@ -63,4 +63,18 @@ func TestLanesAreReplacedAtLeisure(t *testing.T) {
 	if n := migrated.Load(); n == 0 || n > 8 {
 		t.Errorf("%d migrations in %v", n, 4*refillPause)
 	}
+	if p := m.rec.Snapshot().PostCopy; p == nil || p.Refills < int(migrated.Load()) {
+		t.Errorf("of %d refills the source's report has %+v", migrated.Load(), p)
+	}
+}
+
+// TestRefillsOutliveTheDestination: a destination's agent that was killed between two refills knows of the second alone, and the source of both.
+func TestRefillsOutliveTheDestination(t *testing.T) {
+	for _, c := range []struct{ here, there, want int }{{2, 1, 2}, {1, 2, 2}} {
+		r := record.Report{PostCopy: &record.PostCopy{Why: "asked", Refills: c.here}}
+		takeOver(&r, record.Report{PostCopy: &record.PostCopy{Pages: 7, Refills: c.there}}, 0)
+		if got := *r.PostCopy; got != (record.PostCopy{Why: "asked", Pages: 7, Refills: c.want}) {
+			t.Errorf("%d here and %d there: %+v", c.here, c.there, got)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,12 +207,9 @@ func takeOver(r *record.Report, there record.Report, skew int64) {
 	there.Survival.Shift(skew)
 	r.Survey, r.Survival, r.Held = there.Survey, there.Survival, there.Held
 	if there.PostCopy != nil {
-		why := ""
-		if r.PostCopy != nil {
-			why = r.PostCopy.Why
-		}
+		here := cmp.Or(r.PostCopy, &record.PostCopy{})
 		r.PostCopy = there.PostCopy
-		r.PostCopy.Why = why
+		r.PostCopy.Why, r.PostCopy.Refills = here.Why, max(here.Refills, there.PostCopy.Refills) // an agent that was killed there knows fewer
 	}
 	if there.MemoryDone > 0 { // QEMU here hears of it half an RTT later
 		r.MemoryDone = there.MemoryDone - skew
