@@ -33,7 +33,7 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 		RunE: func(c *cobra.Command, hosts []string) error {
 			for i, h := range hosts {
 				if h == "ca" || !config.IsHostName(h) || slices.Contains(hosts[:i], h) {
-					return usageError{fmt.Errorf("init %q: a host's name is one word without /, not ca, and given once", h)}
+					return usageError{fmt.Errorf("init %q: a host's name is %s; not ca, and given once", h, config.HostNames)}
 				}
 			}
 			if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil && !force {

@@ -92,7 +92,7 @@ func TestUsedWrongly(t *testing.T) {
 		"lab run", "lab run a b", "lab run " + filepath.Join(dir, "none.yaml"), "lab run " + dir, "lab run " + bad, "lab check " + bad, "lab run --nope " + bad,
 		"lab down a b", "lab down zzzz", "lab down --all 3f9a", "lab up a b", "lab up " + bad, "help evacuat", "help lab rum", "completion bsh",
 		"evacuate", "evacuate a b", "evacuate a --width 0", "evacuate a --bandwidth 5", "evacuate a --mode fast", "evacuate a --downtime 0s", "lab down " + "x/../../" + dir, "watch a b", "recover a b", "host show a b", "version x",
-		"init", "init --out " + dir + " ca", "init --out " + dir + " a a", "init --out " + dir + " a/b", "init --out " + dir + " a\u200bb",
+		"init", "init --out " + dir + " ca", "init --out " + dir + " a a", "init --out " + dir + " a/b", "init --out " + dir + " a\u200bb", "init --out " + dir + " 192.0.2.1", "init --out " + dir + " a:7440", "init --out " + dir + " münchen", "init --out " + dir + " " + strings.Repeat("a", 251),
 		"migrate web", "migrate web b --mode fast", "migrate web b --transfer quic", "migrate web b --network x", "migrate web b --tunnel x",
 		"migrate web b --downtime 3", "migrate web b --downtime 0s", "migrate web b --bandwidth 5", "plan web b --mode fast", "limit m-00000001 fast",
 		"migrate web", "--nope", "migrate --nope", "bench memory --rounds 0", "lab random --runs 0", "bench handover --rounds -1",
