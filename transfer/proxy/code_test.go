@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/internal/need"
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
@@ -85,8 +86,8 @@ func TestUrgentIsNotBehindARest(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		s.store.Urgent(asked)
 		s.sender.Nudge()
-		for begun := time.Now(); s.store.Urgent(asked); time.Sleep(time.Millisecond) {
-			if time.Since(begun) > 20*time.Second {
+		for patience := need.Patient(20 * time.Second); s.store.Urgent(asked); time.Sleep(time.Millisecond) {
+			if patience.Over() {
 				t.Fatalf("page %d waits behind others, for a path", asked)
 			}
 		}
@@ -111,8 +112,8 @@ func TestAllThatIsUrgentGoes(t *testing.T) {
 		s.store.Urgent(total - 1 - number)
 	}
 	s.sender.Nudge()
-	for begun := time.Now(); s.store.Urgent(total - asked); time.Sleep(time.Millisecond) {
-		if time.Since(begun) > 2*time.Second {
+	for patience := need.Patient(20 * time.Second); s.store.Urgent(total - asked); time.Sleep(time.Millisecond) {
+		if patience.Over() {
 			t.Fatalf("page %d waits behind others, for a path", total-asked)
 		}
 	}
