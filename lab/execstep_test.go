@@ -43,20 +43,19 @@ var execsSoFar = os.Getpid() * 1000
 func TestExecStep(t *testing.T) {
 	for _, c := range []struct {
 		command string
-		reboot  bool
 		want    string
 	}{
-		{"true", false, ""},
-		{"false", false, `exit 1 of "false"`},
-		{"false " + strings.Repeat("x", 100), false, strings.Repeat("x", 74) + `…"`},
-		{"echo no room; exit 3", false, "exit 3 of \"echo no room; exit 3\": no room"},
-		{"echo 'it''s so' \"$0\" >&2; exit 4", false, ": its so"},
-		{"kill -9 0", false, "exit 137"},
-		{"kill -9 $$", false, "exit 137"},
-		{"true ) && ( true", false, "exit 2"},
-		{"echo 'unclosed", false, "exit 2"},
-		{"cd /; pwd >/dev/null; trap 'exit 5' EXIT", false, "exit 5"},
-		{"sleep 2", true, "the guest was booted again under it"},
+		{"true", ""},
+		{"false", `exit 1 of "false"`},
+		{"false " + strings.Repeat("x", 100), strings.Repeat("x", 74) + `…"`},
+		{"echo no room; exit 3", "exit 3 of \"echo no room; exit 3\": no room"},
+		{"echo 'it''s so' \"$0\" >&2; exit 4", ": its so"},
+		{"kill -9 0", "exit 137"},
+		{"kill -9 $$", "exit 137"},
+		{"true ) && ( true", "exit 2"},
+		{"echo 'unclosed", "exit 2"},
+		{"cd /; pwd >/dev/null; trap 'exit 5' EXIT", "exit 5"},
+		{`rm -r "${0%/run}"`, "the guest was booted again under it"},
 	} {
 		r := aRun()
 		aGuestHere(t, r)
@@ -64,14 +63,10 @@ func TestExecStep(t *testing.T) {
 		r.execs = execsSoFar
 		dir := fmt.Sprintf("/tmp/godwit-exec-%d", r.execs+1)
 		t.Cleanup(func() { os.RemoveAll(dir) })
-		if c.reboot {
-			time.AfterFunc(500*time.Millisecond, func() { os.RemoveAll(dir) })
-		}
-		begun := time.Now()
 		err := r.execStep(t.Context(), &scenario.Exec{Guest: "web", Command: c.command})
 		os.RemoveAll(dir)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err != nil && strings.HasSuffix(err.Error(), ": ") || time.Since(begun) > 10*time.Second {
-			t.Errorf("%s: %v after %v, want %q", c.command, err, time.Since(begun), c.want)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err != nil && strings.HasSuffix(err.Error(), ": ") {
+			t.Errorf("%s: %v, want %q", c.command, err, c.want)
 		}
 	}
 }
