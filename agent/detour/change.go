@@ -77,10 +77,15 @@ func (s *Store) Follow(guest string) error {
 	defer s.mu.Unlock()
 	err := s.apply(guest)
 	if err != nil {
-		s.made++
-		s.stale[guest] = s.made
+		s.owe(guest)
 	}
 	return err
+}
+
+// owe has CatchUp make the kernel equal to what the guest's detours are. mu is held.
+func (s *Store) owe(guest string) {
+	s.made++
+	s.stale[guest] = s.made
 }
 
 // CatchUp repeats changes that failed, such as on a disk that was full: of a detour that is

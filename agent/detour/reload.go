@@ -8,7 +8,7 @@ import (
 
 // PutBack makes the kernel equal again to what guests' detours ask for, where somebody took some
 // of it away: a firewall that loads its rules anew, or flushes everybody's; what configures the
-// host's network, or its sysctls. It says whose. A flip waits for one guest's look at the most.
+// host's network, or its sysctls. It says whose. A flip waits for one guest's look at the most. What fails CatchUp repeats.
 func (s *Store) PutBack() ([]string, error) {
 	now, err := netstate.Generation()
 	if err != nil {
@@ -62,8 +62,13 @@ func (s *Store) putBackOf(guest string) (bool, error) {
 	if want.Empty() || s.stale[guest] != 0 { // CatchUp does those
 		return false, nil
 	}
-	if ok, err := netstate.Stands(want); ok || err != nil {
-		return false, err
+	ok, err := netstate.Stands(want)
+	hurt := err == nil && !ok
+	if hurt {
+		err = netstate.Set(want)
 	}
-	return true, netstate.Set(want)
+	if err != nil { // rules are looked at once after each change of them
+		s.owe(guest)
+	}
+	return hurt, err
 }

@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -32,19 +33,26 @@ func emptyNamespace(t *testing.T, name string) (run func(command string) string)
 	}
 }
 
-// TestPutBack: what somebody takes of a detour who configures the host's network anew is there again
-// after the next look, though nftables is as it was; where nothing was taken nothing is done.
-func TestPutBack(t *testing.T) {
-	const name = "gw-test-put-back"
-	run := emptyNamespace(t, name)
+// awayIn is a store with an address of the guest web, which is away, in a new namespace, whose kernel leads it.
+func awayIn(t *testing.T, name string) (run func(command string) string, s *Store) {
+	t.Helper()
+	run = emptyNamespace(t, name)
 	run("ip link set lo up; ip link add br0 type bridge; ip link set br0 up; ip link add gw0 type veth peer gw1; ip link set gw0 up; ip link set gw1 up; ip addr add 10.1.1.2/24 dev br0")
 	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 	d := &Detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{
 		Addr: netip.MustParseAddr("10.1.1.20"), MAC: mac, Tunnel: "gw0", Gateway: netip.MustParseAddr("10.1.1.1"), Active: true}}}
-	s := &Store{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*Detour{}, stale: map[string]uint64{}, bridge: "br0", lan: "lan0"}
+	s = &Store{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*Detour{}, stale: map[string]uint64{}, bridge: "br0", lan: "lan0"}
 	if err := netns.Do(name, func() error { return s.Change("web", func(all map[string]*Detour) { all[d.ID] = d }) }); err != nil {
 		t.Fatal(err)
 	}
+	return run, s
+}
+
+// TestPutBack: what somebody takes of a detour who configures the host's network anew is there again
+// after the next look, though nftables is as it was; where nothing was taken nothing is done.
+func TestPutBack(t *testing.T) {
+	const name = "gw-test-put-back"
+	run, s := awayIn(t, name)
 	looks := func(when string, want ...string) {
 		t.Helper()
 		if err := netns.Do(name, func() error {
@@ -67,5 +75,27 @@ func TestPutBack(t *testing.T) {
 	}
 	if got := run("ip rule show pref 45; ip route show 10.1.1.20; ip neigh show proxy"); got == "" {
 		t.Error("nothing stands")
+	}
+}
+
+// TestPutBackOnceItCan: rules that somebody takes, and that cannot be put back just then, are there as soon as they can, though
+// nobody changes rules any more.
+func TestPutBackOnceItCan(t *testing.T) {
+	const name = "gw-test-put-back"
+	run, s := awayIn(t, name)
+	run("nft flush ruleset; ip link set br0 name br9")
+	if err := netns.Do(name, func() error { _, err := s.PutBack(); return err }); err == nil {
+		t.Fatal("put back without the guests' bridge")
+	}
+	run("ip link set br9 name br0")
+	if err := netns.Do(name, func() error {
+		err := s.CatchUp()
+		if stands, lookErr := netstate.Stands(s.want("web")); !stands {
+			t.Error("it does not stand")
+			err = errors.Join(err, lookErr)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
 	}
 }
