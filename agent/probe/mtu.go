@@ -28,10 +28,7 @@ func MTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []b
 		return 0, fmt.Errorf("probe path from %s: %w", local, err)
 	}
 	defer conn.Close()
-	t := trial{conn: conn, remote: remote, token: token, headers: 28, buf: make([]byte, 64<<10)}
-	if local.Is6() {
-		t.headers = 48
-	}
+	t := trial{conn: conn, remote: remote, token: token, headers: headers(local), buf: make([]byte, 64<<10)}
 	for range 2 { // one may get lost
 		t.send(most)
 		if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
@@ -42,6 +39,14 @@ func MTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []b
 		}
 	}
 	return t.best, ctx.Err()
+}
+
+// headers are those of a datagram from local, IP's and UDP's, bytes.
+func headers(local netip.Addr) int {
+	if local.Is6() {
+		return 48
+	}
+	return 28
 }
 
 // unfragmented opens a UDP socket whose packets may not be fragmented, whatever the kernel believes of the path.

@@ -175,7 +175,7 @@ func roundTrip(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	p := prober{conn: conn, payload: make([]byte, max(size-28, TokenLength+1)), tries: tries, end: time.Now().Add(time.Duration(tries) * probeEvery)}
+	p := prober{conn: conn, payload: make([]byte, max(size-headers(local), TokenLength+1)), tries: tries, end: time.Now().Add(time.Duration(tries) * probeEvery)}
 	p.answer = make([]byte, len(p.payload)+1)
 	copy(p.payload, token)
 	best, answers := time.Duration(0), 0

@@ -18,7 +18,13 @@ import (
 // good until it returns.
 func answering(t *testing.T, answer func(conn *net.UDPConn, from netip.AddrPort, probe []byte)) netip.AddrPort {
 	t.Helper()
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	return answeringAt(t, "127.0.0.1:0", answer)
+}
+
+// answeringAt is that at one of this host's addresses.
+func answeringAt(t *testing.T, at string, answer func(conn *net.UDPConn, from netip.AddrPort, probe []byte)) netip.AddrPort {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(at)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +66,24 @@ func TestProbePathIsPatient(t *testing.T) {
 		}
 		if err == nil && rtt < slow || tries == 5 { // what is slower was, on a busy machine
 			t.Fatalf("%v, %v; want a little more than %v", rtt, err, slow)
+		}
+	}
+}
+
+// TestProbeIsAsLargeAsItSays: a packet of a size has its headers in it, those of IPv6 too.
+func TestProbeIsAsLargeAsItSays(t *testing.T) {
+	const size = 1580
+	for at, headers := range map[string]int{"127.0.0.1:0": 20 + 8, "[::1]:0": 40 + 8} {
+		sizes := make(chan int, probeTries)
+		remote := answeringAt(t, at, func(conn *net.UDPConn, from netip.AddrPort, probe []byte) {
+			sizes <- len(probe) + headers
+			conn.WriteToUDPAddrPort(probe, from) //nolint:errcheck // the probe fails without it
+		})
+		if _, err := RoundTrip(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), size); err != nil {
+			t.Error(err)
+		}
+		if got := <-sizes; got != size {
+			t.Errorf("from %s: a packet of %d bytes, want %d", remote.Addr(), got, size)
 		}
 	}
 }
