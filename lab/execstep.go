@@ -21,16 +21,16 @@ const (
 	execDeaf = time.Minute
 )
 
-// beginCommand begins a command, in single quotes, that writes into a folder. The folder tells that it was begun already, by a
-// call whose answer was lost. The command is a script with a session of its own, so that one with an error in it, or
+// beginCommand begins a command, in single quotes, that writes into a folder. It may run more than once, as its answer may be lost, and
+// a guest kills what takes it too long: what runs the command has a session of its own first, which outlives that, and
+// then sees that it is the only one. The command is a script with another session, so that one with an error in it, or
 // that ends its process group, is told from one that goes on.
-const beginCommand = `mkdir %[1]s 2>/dev/null || exit 0
-printf '%%s\n' '%[2]s' >%[1]s/run || { echo 126 >%[1]s/exit; exit 0; }
+const beginCommand = `mkdir -p %[1]s
+printf '%%s\n' '%[2]s' >%[1]s/run.$$ && mv %[1]s/run.$$ %[1]s/run || { echo 126 >%[1]s/exit; exit 0; }
 own=$(command -v setsid)
-(
-$own sh %[1]s/run >%[1]s/out 2>&1 </dev/null
-echo $? >%[1]s/exit.new; mv %[1]s/exit.new %[1]s/exit
-) >/dev/null 2>&1 &`
+$own sh -c 'mkdir %[1]s/begun || exit
+$0 sh %[1]s/run >%[1]s/out 2>&1 </dev/null
+echo $? >%[1]s/exit.new; mv %[1]s/exit.new %[1]s/exit' "$own" >/dev/null 2>&1 </dev/null &`
 
 // execStep runs a command of a step in a guest to its end, for as long as the run lasts: one that still runs
 // then was meant to, as a load is. The command
@@ -80,13 +80,16 @@ func commandFailed(command, code, said string) error {
 }
 
 // askGuest runs a short command in a guest, wherever it is, and returns what it wrote. It may run
-// more than once: a call that is cut off is repeated.
+// more than once: a call that is cut off, or that the guest killed as it took too long, is repeated.
 func (r *run) askGuest(ctx context.Context, name, command string) (string, error) {
 	for deaf := time.Now(); ; {
 		var out guest.Executed
 		ask, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := r.w.agentOf(name).client.CallGuest(ask, name, "exec", guest.Exec{Command: command, TimeoutMS: 8000}, &out)
 		cancel()
+		if err == nil && out.TimedOut {
+			err = errors.New("the guest took too long for it")
+		}
 		switch {
 		case err == nil && out.Exit != 0:
 			return "", fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)

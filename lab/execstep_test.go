@@ -1,11 +1,14 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,7 +21,10 @@ import (
 )
 
 // aGuestHere has the commands for guest web run on this machine.
-func aGuestHere(t *testing.T, r *run) {
+func aGuestHere(t *testing.T, r *run) { aSlowGuestHere(t, r, -1) }
+
+// aSlowGuestHere kills the first command after some of its lines, as a guest does with one that takes too long; below 0: not.
+func aSlowGuestHere(t *testing.T, r *run, lines int) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/guests/web/call", func(w http.ResponseWriter, q *http.Request) {
@@ -28,9 +34,17 @@ func aGuestHere(t *testing.T, r *run) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
+		killed := lines >= 0
+		if killed {
+			e.Command, lines = strings.Join(strings.SplitAfter(e.Command, "\n")[:lines], ""), -1
+		}
 		cmd := exec.CommandContext(q.Context(), "sh", "-c", e.Command)
 		out, _ := cmd.Output()
-		json.NewEncoder(w).Encode(guest.Executed{Exit: cmd.ProcessState.ExitCode(), Stdout: string(out)}) //nolint:errcheck // the client tells
+		said := guest.Executed{Exit: cmd.ProcessState.ExitCode(), Stdout: string(out)}
+		if killed {
+			said.Exit, said.TimedOut = -1, true
+		}
+		json.NewEncoder(w).Encode(said) //nolint:errcheck // the client tells
 	})
 	r.hasWeb(t, mux)
 }
@@ -68,6 +82,28 @@ func TestExecStep(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err != nil && strings.HasSuffix(err.Error(), ": ") {
 			t.Errorf("%s: %v, want %q", c.command, err, c.want)
 		}
+	}
+}
+
+// TestCommandOfASlowGuest: a command is begun once, wherever the call that begins it was killed.
+func TestCommandOfASlowGuest(t *testing.T) {
+	for lines := range strings.Count(beginCommand, "\n") + 2 {
+		execsSoFar++
+		number := execsSoFar
+		t.Run(strconv.Itoa(lines), func(t *testing.T) {
+			t.Parallel()
+			r := aRun()
+			aSlowGuestHere(t, r, lines)
+			r.execs = number
+			dir, said := fmt.Sprintf("/tmp/godwit-exec-%d", number+1), filepath.Join(t.TempDir(), "said")
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			err := r.execStep(ctx, &scenario.Exec{Guest: "web", Command: "echo once >>" + said})
+			if got, _ := os.ReadFile(said); err != nil || string(got) != "once\n" {
+				t.Errorf("%v, it wrote %q", err, got)
+			}
+		})
 	}
 }
 
