@@ -135,13 +135,15 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 		round = 2 + int64(at/laneRound)
 	}
 	left := s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size //nolint:gosec // not negative
+	read := s.Put - min(s.Put, s.Superseded)
+	sent := read - min(read, s.Waiting+s.InFlight)
 	work := m.work.handling.See(policy.Handled{
-		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: left,
+		At: at, Pages: sent, Left: left,
 		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
 	return policy.Look{
 		Round: round, Pass: p.Rounds, Remaining: laneLeft(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
-		DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2,
+		Read: read, Sent: sent + s.Kept, DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2,
 	}
 }
 

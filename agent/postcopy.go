@@ -33,6 +33,7 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *
 	if look.Round <= 1 { // all was not read once yet: the pause would be as long as that
 		return verdict
 	}
+	m.work.rounds.Sends(look)
 	enough := policy.FollowRounds
 	if m.work.chosen && copying.Gains() {
 		enough = policy.FollowWhileGains

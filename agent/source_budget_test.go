@@ -160,6 +160,7 @@ func TestFitsByThen(t *testing.T) {
 		m, _ := budgeted(t, c.mode, 300*time.Millisecond, 20*time.Millisecond)
 		m.work.rounds.See(0, 1)
 		m.work.rounds.See(time.Second, 2)
+		m.work.rounds.Sends(policy.Look{At: time.Second})
 		m.work.rounds.See(1020*time.Millisecond, 3)
 		copying := policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}
 		look := policy.Look{At: 4 * time.Second, Round: 2, Remaining: c.left, Goodput: 10e6, Tail: policy.PackedTail}
@@ -173,6 +174,36 @@ func TestFitsByThen(t *testing.T) {
 		}
 		if p := m.rec.Snapshot().PostCopy; c.mode == "hybrid" && c.early && (p == nil || !strings.Contains(p.Why, "20.0 MB are left, a pause of 2.023s: the downtime budget of 300ms")) {
 			t.Errorf("%+v: %+v", c, p)
+		}
+	}
+}
+
+// TestFollowsOnceSent: where all was read in no time, as a return's pages mostly are known, and waits for the paths, nothing follows the
+// guest before that was sent.
+func TestFollowsOnceSent(t *testing.T) {
+	type at struct {
+		at         time.Duration
+		read, sent uint64
+	}
+	began, later := at{300 * time.Millisecond, 50_000, 40_000}, at{4 * time.Second, 51_000, 49_000}
+	for name, c := range map[string]struct {
+		looks []at
+		early bool
+	}{
+		"it is being sent":     {[]at{began, {1100 * time.Millisecond, 50_500, 42_000}, later}, false},
+		"it was just sent":     {[]at{began, later, {5 * time.Second, 51_000, 50_000}}, false},
+		"it was sent long ago": {[]at{began, {time.Second, 50_000, 50_000}, later}, true},
+	} {
+		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+		m.work.rounds.See(0, 1)
+		m.work.rounds.See(300*time.Millisecond, 2)
+		copying := policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}
+		for i, l := range c.looks {
+			look := policy.Look{At: l.at, Round: int64(2 + i), Remaining: 9e6, Read: l.read, Sent: l.sent, Goodput: 1e6, Tail: policy.PackedTail}
+			m.handEarly(look, copying.See(look), &copying)
+		}
+		if m.work.early != c.early {
+			t.Errorf("%s: early %v", name, m.work.early)
 		}
 	}
 }

@@ -47,7 +47,10 @@ type Look struct {
 	Pass      int64 // over the memory, as the hypervisor counts them; 0: as Round
 	Remaining int64 // bytes unsent or dirty at the last count, as they are sent
 	Left      int64 // the same, as the guest has them; 0: as Remaining
-	DirtyRate int64 // bytes per second
+	// Read counts versions of pages that our own data path has from the hypervisor, but for those that newer ones replaced
+	// unsent, and Sent those of them that arrived, or are kept back for the pause.
+	Read, Sent uint64
+	DirtyRate  int64 // bytes per second
 	// Goodput is how many bytes per second, of the kind of Remaining, the paths can carry: as
 	// measured while there was enough to send. A time with little to send must not lower it,
 	// or the tail would be foreseen to take longer than it does. 0: unknown.

@@ -8,6 +8,8 @@ type Rounds struct {
 	round        int64
 	began        time.Duration // the present one
 	firstTook    time.Duration // 0: the first has not ended
+	firstRead    uint64        // Look.Read as it ended
+	firstSent    time.Duration // when that was sent, since the copy began; 0: it was not
 	took, before time.Duration // the last whole one, and the one before
 }
 
@@ -38,9 +40,27 @@ const (
 	FollowWhileGains = 4
 )
 
-// Past says whether a copy has gone on for longer than so many times the first round's duration, which has ended.
+// Sends sees at a look whether what the first round read was sent: where the destination knows most of it, as at a
+// return, all is read in no time, and the rest waits.
+func (r *Rounds) Sends(l Look) {
+	if r.firstTook == 0 {
+		return
+	}
+	if r.firstRead == 0 {
+		r.firstRead = l.Read
+	}
+	if r.firstSent == 0 && l.Sent >= r.firstRead {
+		r.firstSent = l.At
+	}
+}
+
+// Past says whether a copy has gone on for longer than so many times what the first round took, until what it read was
+// sent, too.
 func (r *Rounds) Past(at time.Duration, rounds float64) bool {
-	return at > time.Duration(rounds*float64(r.firstTook))
+	if r.firstSent == 0 && r.firstRead > 0 {
+		return false
+	}
+	return at > time.Duration(rounds*float64(max(r.firstTook, r.firstSent)))
 }
 
 // Enough says whether a guest whose rest follows it (mode postcopy) may be stopped: the last round was short for its
@@ -51,5 +71,5 @@ func (r *Rounds) Enough(at, budget time.Duration) bool {
 	}
 	short := r.took <= time.Duration(shortRound*float64(budget))
 	last := r.round > 2 && float64(r.took) > shrinking*float64(r.before)
-	return short || last || r.Past(at, FollowRounds)
+	return short || last || at > time.Duration(FollowRounds*float64(r.firstTook))
 }
