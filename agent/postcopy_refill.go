@@ -193,11 +193,12 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 			m.noteDataPath()
 			if lanes.Err() == nil {
 				m.rec.Edit(func(r *record.Report) { r.MemoryDone = m.rec.Now() })
-				m.progress(m.lastPages(lanes)) // nothing is left
+				m.work.missing = 0
+				m.tellLastPages(lanes) // nothing is left
 			}
 			return lanes.Err()
 		case <-tick.C:
-			m.progress(m.lastPages(lanes))
+			m.tellLastPages(lanes)
 			m.keepWire()
 		case <-ctx.Done():
 			return ctx.Err()
@@ -205,11 +206,19 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 	}
 }
 
+// tellLastPages tells them where pages follow: a copy by mode hybrid may have come to its end before.
+func (m *outgoing) tellLastPages(lanes *proxy.Source) {
+	if follow, _ := m.rec.PagesFollow(); follow {
+		m.progress(m.lastPages(lanes))
+	}
+}
+
 // lastPages is what watchers see of post-copy.
 func (m *outgoing) lastPages(lanes *proxy.Source) record.CopyProgress {
 	s := lanes.Stats()
+	left := m.work.missing - min(m.work.missing, s.Delivered) // of a refill, also what is not read again yet
 	out := record.CopyProgress{
-		What: record.CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
+		What: record.CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(max(left, s.Waiting+s.InFlight)) << 12, //nolint:gosec // less than memory
 		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(), DataPath: m.dataPath(),
 	}
 	if s.Goodput > 0 {
@@ -240,6 +249,7 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 		return false, fmt.Errorf("the guest could not run on %s yet", m.plan.To)
 	}
 	m.rec.Edit(countRefill)
+	m.work.missing = answer.Missing
 	if m.qemuGone() && answer.Missing > 0 {
 		return false, m.pagesLost(answer.Missing)
 	}

@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/transfer/proxy"
 	"godwit/vm"
 )
 
@@ -76,5 +80,38 @@ func TestRefillsOutliveTheDestination(t *testing.T) {
 		if got := *r.PostCopy; got != (record.PostCopy{Why: "asked", Pages: 7, Refills: c.want}) {
 			t.Errorf("%d here and %d there: %+v", c.here, c.there, got)
 		}
+	}
+}
+
+// TestLastPagesAreTold: as a refill begins all that is missing is left, though nothing of it was read again yet; and nothing is told of pages
+// that follow where none do.
+func TestLastPagesAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		follow *record.PostCopy
+		want   []int64
+	}{
+		"a refill":                 {&record.PostCopy{Refills: 1}, []int64{7 << 12}},
+		"all came before it moved": {nil, nil},
+	} {
+		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+		m.rec.Event(migration.TargetResume) // or nobody who watches comes back
+		lanes, err := proxy.ListenSource(t.Context(), proxy.SourceConfig{Socket: filepath.Join(t.TempDir(), "out"), Refill: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.rec.Edit(func(r *record.Report) { r.PostCopy = c.follow })
+		m.work.lanes, m.work.missing = lanes, 7
+		m.tellLastPages(lanes)
+		var got []int64
+		for _, e := range m.rec.Watch(t.Context(), 0).Events {
+			var p record.CopyProgress
+			if e.Kind == "progress" && json.Unmarshal(e.Data, &p) == nil {
+				got = append(got, p.Left())
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: left %v, want %v", name, got, c.want)
+		}
+		lanes.Close() //nolint:errcheck // nothing came
 	}
 }

@@ -77,6 +77,7 @@ type sourceWork struct {
 	handling     policy.Handling    // of pages
 	throttling   policy.Throttling
 	early        bool               // the rest of memory follows the guest
+	missing      uint64             // pages, as the refill under way began; 0: none is
 	pagesResent  atomic.Bool        // that goes again, before the destination has said that the guest runs; see resendPages
 	stopWatch    context.CancelFunc // ends watching for the guest's own end
 	stands       *stance            // of the guest, once it was stopped
