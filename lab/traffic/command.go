@@ -259,7 +259,7 @@ func (p *program) fillEach(r *Result, over bool) {
 	for i, w := range all[:min(len(all), len(r.Connections))] {
 		w.end(r.End)
 		c := &r.Connections[i]
-		c.Waits, c.MinWait, c.Last = w.all, w.min, w.last
+		w.describe(c)
 		c.Survived = r.Survived || !over && w.last > p.since(r.End)
 	}
 }

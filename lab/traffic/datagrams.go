@@ -331,8 +331,8 @@ func (f *datagrams) stop() Result {
 		k.waits.end(end)
 		c := Connection{
 			Survived: f.progress > since && k.answered > since, First: f.Target,
-			Waits: k.waits.all, MinWait: k.waits.min, Last: k.waits.last,
 		}
+		k.waits.describe(&c)
 		r.Survived = r.Survived && c.Survived
 		r.Connections = append(r.Connections, c)
 	}

@@ -72,8 +72,9 @@ type Connection struct {
 	// Waits between records, in order; shorter ones than MinWait (ns) are left out.
 	Waits   []Wait `json:"waits,omitempty"`
 	MinWait int64  `json:"min_wait_ns"`
-	// Last is when the last record came, unix ns.
-	Last int64 `json:"last"`
+	// Begun and Last are when the first and the last record came, unix ns; 0: none did.
+	Begun int64 `json:"begun"`
+	Last  int64 `json:"last"`
 	// Heard is when anything came last, such as the answer to a ping; Ended when the socket ended by
 	// itself. Unix ns; 0: never, or not known.
 	Heard int64 `json:"heard,omitempty"`

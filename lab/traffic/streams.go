@@ -275,7 +275,7 @@ func (f *streams) askAgain(some []*stream, then int64) {
 func (s *stream) describe(c *Connection, end int64) {
 	s.tally.mu.Lock()
 	s.waits.end(end)
-	c.Waits, c.MinWait, c.Last = s.waits.all, s.waits.min, s.waits.last
+	s.waits.describe(c)
 	s.tally.mu.Unlock()
 	if err := s.reason(); err != nil {
 		c.Error, c.Survived = err.Error(), false

@@ -16,7 +16,8 @@ type waits struct {
 	all   []Wait
 	min   int64 // ns
 	limit int
-	last  int64 // the last record, unix ns; 0 before the first
+	first int64 // the first record, unix ns; 0 before it
+	last  int64 // the last one, likewise
 }
 
 func newWaits(connections int) *waits {
@@ -26,7 +27,7 @@ func newWaits(connections int) *waits {
 // arrive notes a record and returns how long it was waited for.
 func (w *waits) arrive(now int64) int64 {
 	if w.last == 0 {
-		w.last = now
+		w.first, w.last = now, now
 		return 0
 	}
 	length := now - w.last
@@ -45,6 +46,11 @@ func (w *waits) end(now int64) {
 	if w.last != 0 && now-w.last >= w.min {
 		w.all = append(w.all, Wait{From: w.last, Length: now - w.last})
 	}
+}
+
+// describe fills in when a connection's records came.
+func (w *waits) describe(c *Connection) {
+	c.Waits, c.MinWait, c.Begun, c.Last = w.all, w.min, w.first, w.last
 }
 
 func (w *waits) thin() {

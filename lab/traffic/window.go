@@ -9,13 +9,16 @@ import (
 // among the waits that overlap [from, to), unix ns; each counts whole. A
 // connection that delivered nothing more waits until the flow's end. Waits too
 // short to be kept count as the shortest that is. It is false where nothing is
-// known: see GapUnknown.
+// known: see GapUnknown, or where no record had come by then.
 func (r *Result) Gap(from, to int64) (time.Duration, bool) {
 	if r.GapUnknown != "" || to <= from || to <= r.Start || from >= r.End {
 		return 0, false
 	}
 	var longest int64
 	for _, c := range r.Connections {
+		if c.Begun == 0 || c.Begun >= to {
+			continue
+		}
 		longest = max(longest, c.MinWait)
 		first, _ := slices.BinarySearchFunc(c.Waits, from, func(w Wait, t int64) int {
 			if w.From+w.Length > t {
@@ -30,7 +33,7 @@ func (r *Result) Gap(from, to int64) (time.Duration, bool) {
 			longest = max(longest, w.Length)
 		}
 	}
-	return time.Duration(longest), len(r.Connections) > 0
+	return time.Duration(longest), longest > 0
 }
 
 // Mbps is the payload delivered in [from, to), in Mbit/s of that time; it is

@@ -9,8 +9,8 @@ func TestWindows(t *testing.T) {
 	const m = int64(time.Millisecond)
 	r := Result{Start: 0, End: 1000 * m,
 		Connections: []Connection{
-			{MinWait: 3 * m, Waits: []Wait{{10 * m, 5 * m}, {100 * m, 50 * m}, {500 * m, 10 * m}}},
-			{MinWait: 3 * m, Waits: []Wait{{120 * m, 7 * m}, {700 * m, 300 * m}}},
+			{Begun: 1, MinWait: 3 * m, Waits: []Wait{{10 * m, 5 * m}, {100 * m, 50 * m}, {500 * m, 10 * m}}},
+			{Begun: 1, MinWait: 3 * m, Waits: []Wait{{120 * m, 7 * m}, {700 * m, 300 * m}}},
 		},
 		Buckets: []uint32{1000, 0, 2000},
 		RTTs:    []RTT{{10 * m, 5}, {20 * m, 100}, {30 * m, 7}},
@@ -40,6 +40,32 @@ func TestWindows(t *testing.T) {
 	}
 	if _, ok := r.RTT(100*m, 200*m); ok {
 		t.Error("a round trip in an empty window")
+	}
+}
+
+// TestGapBeforeTheFirstRecord: nothing is known of a flow's waits before a record came; a shortest wait
+// would look as if it had gone on all the time.
+func TestGapBeforeTheFirstRecord(t *testing.T) {
+	w := newWaits(1)
+	w.arrive(500e6)
+	w.arrive(600e6)
+	never := newWaits(1)
+	never.end(1000e6)
+	var r Result
+	r.End = 1000e6
+	for _, w := range []*waits{never, w} {
+		var c Connection
+		w.describe(&c)
+		r.Connections = append(r.Connections, c)
+	}
+	if gap, ok := r.Gap(100e6, 400e6); ok {
+		t.Errorf("before the first record: %v", gap)
+	}
+	if gap, ok := r.Gap(100e6, 501e6); !ok || gap != 100*time.Millisecond {
+		t.Errorf("of a window that the first record came in: %v, %v", gap, ok)
+	}
+	if gap, ok := r.Gap(700e6, 800e6); !ok || gap != shortestKept {
+		t.Errorf("of a window without a wait: %v, %v", gap, ok)
 	}
 }
 
