@@ -15,6 +15,7 @@ import (
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
+	"godwit/vm"
 	"godwit/vm/guest"
 	"godwit/vm/qemu"
 )
@@ -87,13 +88,8 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 	if err != nil {
 		return refuse("%v", err)
 	}
-	switch {
-	case facts.Base != d.Memory:
-		return refuse("its QEMU has %d bytes of memory, the description says %d; write %dMiB", facts.Base, d.Memory, facts.Base>>20)
-	case d.VCPUs != 0 && facts.VCPUs != d.VCPUs:
-		return refuse("its QEMU has %d processors, the description says %d", facts.VCPUs, d.VCPUs)
-	case len(cards) != len(d.NICs):
-		return refuse("its QEMU has %d NICs, the description names %d", len(cards), len(d.NICs))
+	if err := unlike(*d, facts, cards); err != nil {
+		return refuse("%v", err)
 	}
 	d.VCPUs = facts.VCPUs
 	for _, n := range d.NICs {
@@ -118,6 +114,20 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 		g.Taps, g.Held.Taps = append(g.Taps, tap), append(g.Held.Taps, n.Tap)
 	}
 	return nil
+}
+
+// unlike says what of a guest its description has otherwise than QEMU.
+func unlike(d config.Description, facts vm.Facts, cards []qemu.Card) error {
+	switch {
+	case facts.Base != d.Memory:
+		return fmt.Errorf("its QEMU has %d bytes of memory, the description says %d; write %dMiB", facts.Base, d.Memory, facts.Base>>20)
+	case d.VCPUs != 0 && facts.VCPUs != d.VCPUs:
+		return fmt.Errorf("its QEMU has %d processors, the description says %d", facts.VCPUs, d.VCPUs)
+	case len(cards) != len(d.NICs):
+		return fmt.Errorf("its QEMU has %d NICs, the description names %d", len(cards), len(d.NICs))
+	}
+	say := func(_ migration.Code, format string, args ...any) error { return fmt.Errorf(format, args...) }
+	return unfitDisks(say, d.Disks, facts.Disks)
 }
 
 // usable says why a NIC cannot be that of the description, or not be moved.

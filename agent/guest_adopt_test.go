@@ -11,6 +11,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
+	"godwit/vm"
 	"godwit/vm/guest"
 	"godwit/vm/qemu"
 )
@@ -26,6 +27,26 @@ func TestUsable(t *testing.T) {
 	refusedBy(t, "QEMU does not say", usable(card("", 0), n), "")
 	refusedBy(t, "another tap", usable(card("tap1", 1), n), "connected to tap tap1, the description says tap0")
 	refusedBy(t, "four pairs", usable(card("tap0", 4), n), "has 4 pairs of queues, and one with more than one cannot be moved; start it with queues=1")
+}
+
+// TestUnlikeDescription: what a description has otherwise than QEMU is told as the guest is adopted, disks too, and not as it is to move.
+func TestUnlikeDescription(t *testing.T) {
+	nics := []config.NIC{{MAC: "52:54:00:00:01:0a", Tap: "tap0"}}
+	root, seed := vm.Disk{ID: "root", Size: 1 << 30}, vm.Disk{ID: "seed", Path: "/srv/seed.iso", Size: 1 << 20}
+	facts := vm.Facts{Base: 128 << 20, VCPUs: 2, Disks: []vm.Disk{root}}
+	d := config.Description{Memory: 128 << 20, NICs: nics, Disks: []vm.Disk{{ID: "root"}}}
+	for want, change := range map[string]func(d *config.Description, f *vm.Facts){
+		"": func(*config.Description, *vm.Facts) {},
+		"has 134217728 bytes of memory, the description says 1024; write 128MiB":                       func(d *config.Description, _ *vm.Facts) { d.Memory = 1 << 10 },
+		"has 2 processors, the description says 1":                                                     func(d *config.Description, _ *vm.Facts) { d.VCPUs = 1 },
+		"has 1 NICs, the description names 0":                                                          func(d *config.Description, _ *vm.Facts) { d.NICs = nil },
+		"has no disk boot that its description names":                                                  func(d *config.Description, _ *vm.Facts) { d.Disks = []vm.Disk{{ID: "boot"}} },
+		"has a disk seed (/srv/seed.iso) that its description does not name; name it, or take it away": func(_ *config.Description, f *vm.Facts) { f.Disks = []vm.Disk{root, seed} },
+	} {
+		d, facts := d, facts
+		change(&d, &facts)
+		refusedBy(t, want, unlike(d, facts, make([]qemu.Card, 1)), want)
+	}
 }
 
 // TestSameCards: a guest is gone for sure only where another one is seen on its socket.
