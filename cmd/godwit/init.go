@@ -54,17 +54,30 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 	return c
 }
 
-// makeFleet makes a CA, and a certificate for each host, in a directory.
-func makeFleet(dir string, hosts []string, now time.Time) error {
+// makeFleet makes a CA, and a certificate for each host, in a directory. On error there is no CA that was
+// not there before: it comes last, when all else is in its place.
+func makeFleet(dir string, hosts []string, now time.Time) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	ca, err := peer.NewFleetCA(dir, now)
+	made, err := os.MkdirTemp(dir, ".tmp-")
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, os.RemoveAll(made)) }()
+	ca, err := peer.NewFleetCA(made, now)
+	if err != nil {
+		return err
+	}
+	var files []string
 	for _, h := range hosts {
 		if err := ca.Issue(h, now); err != nil {
+			return err
+		}
+		files = append(files, h+".pem", h+".key")
+	}
+	for _, f := range append(files, "ca.pem") {
+		if err := os.Rename(filepath.Join(made, f), filepath.Join(dir, f)); err != nil {
 			return err
 		}
 	}

@@ -190,6 +190,31 @@ func TestInitSaysWhatAndWhere(t *testing.T) {
 	}
 }
 
+// TestInitLeavesNoHalfFleet: where a file cannot be written there is no CA, which would bar the next try.
+func TestInitLeavesNoHalfFleet(t *testing.T) {
+	dir := t.TempDir()
+	barred := filepath.Join(dir, "b.pem")
+	if err := os.Mkdir(barred, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"init", "b", "a", "--out", dir}
+	if status := run(args, io.Discard, io.Discard); status != exitFailed {
+		t.Errorf("status %d", status)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("left: %v, %v", files, err)
+	}
+	if err := os.Remove(barred); err != nil {
+		t.Fatal(err)
+	}
+	if status := run(args, io.Discard, os.Stderr); status != exitDone {
+		t.Errorf("again: status %d", status)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 5 {
+		t.Errorf("made: %v, %v", files, err)
+	}
+}
+
 // TestNoCells: who asks for no cell at all is not given all of them.
 func TestNoCells(t *testing.T) {
 	t.Setenv("GODWIT_IMAGE", t.TempDir())
