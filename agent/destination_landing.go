@@ -85,7 +85,9 @@ func (m *incoming) handOver(ctx context.Context) error {
 	m.hearFirstWords(ctx)
 	if err := m.rec.Timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
 		if m.plan.KeepsAddress() {
-			m.rec.Note("the guest's channel is silent: " + err.Error())
+			if m.work.guest.hasChannel() {
+				m.rec.Note(err.Error())
+			}
 			return m.handed(nil, nil)
 		}
 		return err

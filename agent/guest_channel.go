@@ -12,6 +12,9 @@ import (
 	"godwit/vm/qemu"
 )
 
+// errNoChannel: nobody in the guest could be asked, see hasChannel.
+var errNoChannel = errors.New("it has no guest channel")
+
 // hasChannel says whether somebody in the guest could be asked, whether or not it answers.
 func (g *Guest) hasChannel() bool {
 	return g.channel() != nil || g.Machine != nil && g.Machine.GuestChannel() != ""
@@ -60,7 +63,7 @@ func (g *Guest) reach(ctx context.Context, wait limits.Limit) (guest.Channel, er
 	g.dialling.Lock()
 	defer g.dialling.Unlock()
 	if !g.hasChannel() {
-		return nil, errors.New("it has no guest channel")
+		return nil, errNoChannel
 	}
 	ctx, cancel := wait.On(ctx)
 	defer cancel()

@@ -29,7 +29,7 @@ func listConnections(ctx context.Context, g *Guest, addrs []netip.Addr) <-chan l
 	channel := g.channel()
 	go func() {
 		if channel == nil {
-			answer <- listing{err: errors.New("it has no guest channel")}
+			answer <- listing{err: errNoChannel}
 			return
 		}
 		ctx, cancel := limits.Survey.On(ctx)
@@ -52,9 +52,12 @@ func (m *incoming) survive(ctx context.Context) {
 		o.Next = nil
 	}
 	before := listing{err: errors.New("none were listed in the handover: its channel was silent, or the agent was started again since")}
-	if m.work.listedBefore != nil {
+	switch {
+	case m.work.listedBefore != nil:
 		before = <-m.work.listedBefore
 		m.work.listedBefore = nil
+	case !g.hasChannel():
+		before.err = errNoChannel
 	}
 	after := before
 	if before.err == nil && !o.Keeps {

@@ -35,6 +35,20 @@ func TestNotListed(t *testing.T) {
 	}
 }
 
+// TestGuestWithoutChannel: of a guest that has no channel it is not said that its channel is silent, nor that it was.
+func TestGuestWithoutChannel(t *testing.T) {
+	m := landing(t, &Guest{})
+	m.plan.Network, m.plan.Next = "tunnel", m.plan.Held
+	if err := m.handOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.survive(t.Context())
+	const want = "the guest's connections are not known: it has no guest channel"
+	if r := m.rec.Snapshot(); r.Survival == nil || r.Survival.Unknown != want || len(r.Notes) > 0 {
+		t.Errorf("notes %q, %+v; want %q", r.Notes, r.Survival, want)
+	}
+}
+
 // TestLeaseEndsSurvival: what still used the tunnel when its lease ended is lost; the
 // history on the disk says so too, also of a migration of an earlier agent, by whose clock its report is.
 func TestLeaseEndsSurvival(t *testing.T) {

@@ -36,7 +36,7 @@ const (
 func (m *outgoing) followTicks(ctx context.Context) error {
 	c := m.guest.channel()
 	if c == nil {
-		return errors.New("it has no guest channel")
+		return errNoChannel
 	}
 	askCtx, cancel := limits.FollowTicks.On(ctx)
 	defer cancel()
