@@ -149,6 +149,20 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestDirsThatCannotBeMade: an agent whose directories cannot be made says what to change.
+func TestDirsThatCannotBeMade(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []config.Config{{State: filepath.Join(file, "x"), Run: t.TempDir()}, {State: t.TempDir(), Run: filepath.Join(file, "x")}} {
+		_, err := (&Agent{config: &c}).takeDirs()
+		if err == nil || !strings.HasPrefix(err.Error(), "mkdir "+file) || !strings.Contains(err.Error(), "must name directories that can be written") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 // TestOneAgentOfAState: two agents that were given the same state directory would both go on with what is there; the second does not begin.
 func TestOneAgentOfAState(t *testing.T) {
 	state := t.TempDir()

@@ -14,7 +14,7 @@ import (
 func (a *Agent) takeDirs() (unlock func(), err error) {
 	for _, dir := range []string{a.config.State, a.config.Run} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w; state and run of the configuration must name directories that can be written", err)
 		}
 	}
 	state, err := os.Open(a.config.State)
