@@ -170,51 +170,6 @@ func TestLimitSaysOfWhat(t *testing.T) {
 	}
 }
 
-// TestInitSaysWhatAndWhere: what was made is counted; where nothing could be made, the line says of what, and what to do.
-func TestInitSaysWhatAndWhere(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for hosts, want := range map[string]string{"a": "1 certificate in ", "b c": "2 certificates in "} {
-		var out bytes.Buffer
-		if status := run(strings.Fields("init "+hosts+" --out "+filepath.Join(dir, strings.Fields(hosts)[0])), &out, io.Discard); status != exitDone || !strings.HasPrefix(out.String(), want) || !strings.HasSuffix(out.String(), "each host gets its ca.pem, HOST.pem and HOST.key\n") {
-			t.Errorf("init %s: status %d, %q", hosts, status, out.String())
-		}
-	}
-	var errOut bytes.Buffer
-	status := run([]string{"init", "a", "--out", filepath.Join(file, "x")}, io.Discard, &errOut)
-	if said := errOut.String(); status != exitFailed || !strings.HasPrefix(said, "godwit: init: make certificates in "+file) || !strings.Contains(said, "--out") {
-		t.Errorf("status %d, %q", status, said)
-	}
-}
-
-// TestInitLeavesNoHalfFleet: where a file cannot be written there is no CA, which would bar the next try.
-func TestInitLeavesNoHalfFleet(t *testing.T) {
-	dir := t.TempDir()
-	barred := filepath.Join(dir, "b.pem")
-	if err := os.Mkdir(barred, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"init", "b", "a", "--out", dir}
-	if status := run(args, io.Discard, io.Discard); status != exitFailed {
-		t.Errorf("status %d", status)
-	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
-		t.Errorf("left: %v, %v", files, err)
-	}
-	if err := os.Remove(barred); err != nil {
-		t.Fatal(err)
-	}
-	if status := run(args, io.Discard, os.Stderr); status != exitDone {
-		t.Errorf("again: status %d", status)
-	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 5 {
-		t.Errorf("made: %v, %v", files, err)
-	}
-}
-
 // TestNoCells: who asks for no cell at all is not given all of them.
 func TestNoCells(t *testing.T) {
 	t.Setenv("GODWIT_IMAGE", t.TempDir())
