@@ -7,10 +7,10 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/socket"
 	"godwit/transfer/coding"
 	"godwit/transfer/pace"
 )
@@ -42,18 +42,18 @@ type bridge struct {
 
 // run copies until both directions have ended, and returns nil if both did so cleanly.
 // Both connections are closed then. When ctx ends or one direction breaks, both are
-// aborted, that from the source first: see abort.
+// aborted, that from the source first: see socket.Abort.
 func (b *bridge) run(ctx context.Context) error {
-	tune(b.from.conn)
-	tune(b.to.conn)
+	socket.KeepUnsent(b.from.conn, notSent)
+	socket.KeepUnsent(b.to.conn, notSent)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var aborted sync.WaitGroup
 	aborted.Add(1)
 	stop := context.AfterFunc(ctx, func() {
 		defer aborted.Done()
-		abort(b.from.conn)
-		abort(b.to.conn)
+		socket.Abort(b.from.conn)
+		socket.Abort(b.to.conn)
 	})
 
 	var ways sync.WaitGroup
@@ -210,56 +210,11 @@ func (b *bridge) backlog() int64 {
 }
 
 // queued asks for the length of a socket's queue; 0 where it can't be told.
-func queued(conn net.Conn, which uint) int64 {
-	has, ok := wire(conn).(syscall.Conn)
-	if !ok {
-		return 0
-	}
-	raw, err := has.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	var n int
-	_ = raw.Control(func(fd uintptr) {
-		if n, err = unix.IoctlGetInt(int(fd), which); err != nil {
-			n = 0
+func queued(conn net.Conn, which uint) (bytes int64) {
+	socket.Do(conn, func(fd int) {
+		if n, err := unix.IoctlGetInt(fd, which); err == nil {
+			bytes = int64(n)
 		}
 	})
-	return int64(n)
-}
-
-// wire returns the connection below TLS.
-func wire(conn net.Conn) net.Conn {
-	for {
-		over, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return conn
-		}
-		conn = over.NetConn()
-	}
-}
-
-// tune keeps the kernel's queue of unsent bytes short.
-func tune(conn net.Conn) {
-	tcp, ok := wire(conn).(*net.TCPConn)
-	if !ok {
-		return
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) { // MPTCP sockets of older kernels refuse it
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
-	})
-}
-
-// abort closes a connection so that the other side sees it break. A socket's never blocks: a TLS close would wait to
-// send its alert. A disk's way over lanes (package pipe) says farewell on each, less than two seconds.
-func abort(conn net.Conn) {
-	below := wire(conn)
-	if tcp, ok := below.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
-	}
-	below.Close()
+	return bytes
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/socket"
 )
 
 // ServeStream joins one stream from the peer with a new connection to the unix socket on
@@ -19,7 +21,7 @@ import (
 func ServeStream(ctx context.Context, conn net.Conn, qemuSocket string, connected func()) error {
 	qemu, err := dialQEMU(ctx, qemuSocket)
 	if err != nil {
-		abort(conn)
+		socket.Abort(conn)
 		return &SideError{Side: QEMU, Op: "connect", Err: err}
 	}
 	if connected != nil {
@@ -103,7 +105,7 @@ func listenJoins(ctx context.Context, config net.ListenConfig, at []netip.Addr, 
 				if err != nil {
 					return
 				}
-				abort(conn)
+				socket.Abort(conn)
 			}
 		}()
 	}

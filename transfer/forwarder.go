@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/socket"
 	"godwit/transfer/pace"
 )
 
@@ -67,7 +68,7 @@ func (f *forwarder) run() {
 			break
 		}
 		if n == maxStreams {
-			abort(conn)
+			socket.Abort(conn)
 			continue
 		}
 		accepted++
@@ -89,13 +90,13 @@ func (f *forwarder) serve(n int, accepted net.Conn, mainOpen chan struct{}) {
 		select {
 		case <-mainOpen:
 		case <-f.ctx.Done():
-			abort(accepted)
+			socket.Abort(accepted)
 			return
 		}
 	}
 	other, err := f.connect(f.ctx, n)
 	if err != nil {
-		abort(accepted)
+		socket.Abort(accepted)
 		f.cancel(&SideError{Stream: n, Side: f.connects, Op: "connect", Err: err})
 		return
 	}

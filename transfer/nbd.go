@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/socket"
 	"godwit/transfer/nbd"
 )
 
@@ -22,7 +23,7 @@ type Disk struct {
 
 // AskDisk asks for an export over conn, until ctx ends; on error conn is closed.
 func AskDisk(ctx context.Context, conn net.Conn, name string) (Disk, error) {
-	stop := context.AfterFunc(ctx, func() { abort(conn) })
+	stop := context.AfterFunc(ctx, func() { socket.Abort(conn) })
 	export, err := nbd.Ask(conn, name)
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -53,7 +54,7 @@ func ListenNBD(ctx context.Context, path string, disks map[string]Disk) (*Plain,
 		for name, d := range disks {
 			exports[name] = d.Export
 		}
-		stop := context.AfterFunc(ctx, func() { abort(client) })
+		stop := context.AfterFunc(ctx, func() { socket.Abort(client) })
 		defer stop()
 		client.SetDeadline(time.Now().Add(grantLimit)) //nolint:errcheck // a unix socket's
 		name, err := nbd.Grant(client, exports)

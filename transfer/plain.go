@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"godwit/internal/socket"
 )
 
 // Plain is a forwarder that knows nothing of what it carries, such as a disk. Its streams
@@ -56,7 +58,7 @@ func (p *Plain) run(join joiner, ended func()) {
 		select {
 		case slots <- struct{}{}:
 		default:
-			abort(conn)
+			socket.Abort(conn)
 			continue
 		}
 		p.count.streams.Add(1)
@@ -78,7 +80,7 @@ func (p *Plain) run(join joiner, ended func()) {
 func (p *Plain) serve(n int, accepted net.Conn, join joiner) error {
 	other, heard, err := join(p.ctx, accepted)
 	if err != nil {
-		abort(accepted)
+		socket.Abort(accepted)
 		return &SideError{Stream: n, Side: QEMU, Op: "handshake", Err: err}
 	}
 	b := &bridge{

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"godwit/internal/socket"
 	"godwit/transfer/coding"
 	"godwit/transfer/pace"
 )
@@ -254,7 +255,7 @@ func packedOnItsWay(t *testing.T) int64 {
 func TestOneBrokenStreamEndsAll(t *testing.T) {
 	r := newRig(t, nil)
 	_, peer := r.stream()
-	abort(peer) // which may come before the connection was taken over
+	socket.Abort(peer) // which may come before the connection was taken over
 	if err := r.broken(); err == nil || !strings.Contains(err.Error(), "stream 1: ") || !strings.Contains(err.Error(), " peer") {
 		t.Errorf("error %v", err)
 	}

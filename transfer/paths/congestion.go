@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/socket"
 )
 
 // How much a path carries, the kernel finds out by its congestion control, and none suits every path. CUBIC (RFC 9438) takes
@@ -101,14 +103,14 @@ func (c *congestion) see(look kernelLook, need float64, now time.Time) (change s
 
 // manage begins to choose for the lane's connection. One by MPTCP is left alone: its subflows take different paths.
 func (l *lane) manage(now time.Time) {
-	tcp, ok := beneath(l.conn).(*net.TCPConn)
+	tcp, ok := socket.Beneath(l.conn).(*net.TCPConn)
 	if !ok {
 		return
 	}
 	if multipath, err := tcp.MultipathTCP(); multipath || err != nil {
 		return
 	}
-	onSocket(tcp, func(fd int) {
+	socket.Do(tcp, func(fd int) {
 		if name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
 			name = strings.TrimRight(name, "\x00")
 			l.congestion = congestion{control: name, bounded: name == bbr || l.stated > 0, alone: !l.shared, begun: now, calm: calmLeast}
@@ -124,7 +126,7 @@ func (l *lane) steer(now time.Time) {
 		return
 	}
 	c.looked = now
-	onSocket(l.conn, func(fd int) {
+	socket.Do(l.conn, func(fd int) {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil {
 			return // the connection ends
@@ -154,7 +156,7 @@ func (l *lane) anew(now time.Time) {
 	case c.control != bbr && c.least < shortTrip:
 		return
 	}
-	onSocket(l.conn, func(fd int) {
+	socket.Do(l.conn, func(fd int) {
 		if c.control == bbr { // it only begins after another
 			c.use(fd, reno, now)
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/socket"
 )
 
 // TestControlFollowsLosses: what is to control a lane of 10 MB/s and 40 ms, which is looked at ten times a second.
@@ -115,7 +117,7 @@ func connected(t *testing.T, control string, pace int) (*lane, *net.TCPConn) {
 	}
 	t.Cleanup(func() { other.Close() })
 	tcp := conn.(*net.TCPConn)
-	onSocket(tcp, func(fd int) {
+	socket.Do(tcp, func(fd int) {
 		err = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, control)
 		if pace > 0 && err == nil {
 			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, pace)
@@ -128,7 +130,7 @@ func connected(t *testing.T, control string, pace int) (*lane, *net.TCPConn) {
 }
 
 func controlOf(conn *net.TCPConn) (name string) {
-	onSocket(conn, func(fd int) { name, _ = unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION) })
+	socket.Do(conn, func(fd int) { name, _ = unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION) })
 	return strings.TrimRight(name, "\x00")
 }
 
@@ -157,7 +159,7 @@ func TestKernelsControlChanges(t *testing.T) {
 	now := time.Now()
 	l.manage(now)
 	choose := func(at time.Duration) string {
-		onSocket(conn, func(fd int) { l.choose(fd, kernelLook{rtt: time.Second, window: 2000, flying: 1000}, now.Add(at)) })
+		socket.Do(conn, func(fd int) { l.choose(fd, kernelLook{rtt: time.Second, window: 2000, flying: 1000}, now.Add(at)) })
 		return controlOf(conn)
 	}
 	if control := choose(steerEvery); control != bbr {
@@ -199,7 +201,7 @@ func TestNoFasterThanPaced(t *testing.T) {
 	if l.speed() != pace {
 		t.Errorf("%.0f bytes per second of %d", l.speed(), pace)
 	}
-	onSocket(l.conn.(*net.TCPConn), func(fd int) {
+	socket.Do(l.conn.(*net.TCPConn), func(fd int) {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 2*pace); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/internal/socket"
 	"godwit/transfer/wire"
 )
 
@@ -60,12 +61,12 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 	now := time.Now()
 	l.s, l.heardAt, l.progress, l.ackDue = s, now, now, true
 	l.queue = notSent
-	tune(l.conn, l.queue)
+	socket.KeepUnsent(l.conn, l.queue)
 	l.manage(now)
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
-		abort(l.conn)
+		socket.Abort(l.conn)
 		return context.Cause(s.ctx)
 	}
 	s.lanes = append(s.lanes, l)
@@ -112,7 +113,7 @@ func (l *lane) kill(err error) {
 		err = errors.New("the connection ended")
 	}
 	l.cause = err
-	abort(l.conn)
+	socket.Abort(l.conn)
 	s.lanes = slices.DeleteFunc(s.lanes, func(other *lane) bool { return other == l })
 	for _, c := range s.outgoing {
 		c.on = slices.DeleteFunc(c.on, func(other *lane) bool { return other == l })
@@ -327,24 +328,4 @@ func (l *lane) appendAck(buf []byte, now time.Time) []byte {
 	l.s.side.tellFrames(&a)
 	l.ackDue, l.ackSent = false, now
 	return wire.AppendAck(buf, a)
-}
-
-// beneath is the connection below TLS.
-func beneath(conn net.Conn) net.Conn {
-	for {
-		over, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return conn
-		}
-		conn = over.NetConn()
-	}
-}
-
-// abort closes without a farewell that could block, as TLS's would.
-func abort(conn net.Conn) {
-	below := beneath(conn)
-	if tcp, ok := below.(*net.TCPConn); ok {
-		tcp.SetLinger(0) //nolint:errcheck // it is closed in any case
-	}
-	below.Close()
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"godwit/internal/socket"
 	"godwit/transfer/wire"
 )
 
@@ -54,7 +55,7 @@ func (s *Sender) openOnce(config Lane) error {
 	l.expected, l.doubted = s.expects(config, time.Now())
 	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
 	if err := s.greet(l, r); err != nil {
-		abort(conn)
+		socket.Abort(conn)
 		return err
 	}
 	err = s.run(l, r)
@@ -103,7 +104,7 @@ func (l *lane) trust(now time.Time) {
 
 // greet says hello and awaits the answer.
 func (s *Sender) greet(l *lane, r *bufio.Reader) error {
-	stop := context.AfterFunc(s.ctx, func() { abort(l.conn) })
+	stop := context.AfterFunc(s.ctx, func() { socket.Abort(l.conn) })
 	defer stop()
 	if err := l.conn.SetDeadline(time.Now().Add(helloLimit)); err != nil {
 		return err

@@ -2,10 +2,11 @@ package paths
 
 import (
 	"net"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/socket"
 )
 
 // The kernel keeps what takes copyQueue to send beyond what is on its way, between notSent and
@@ -34,7 +35,7 @@ func kernelQueue(speed float64, deep bool) int {
 func (l *lane) follow(deep bool) {
 	if want := kernelQueue(l.speed(), deep); want > l.queue*5/4 || want < l.queue*3/4 {
 		l.queue = want
-		tune(l.conn, want)
+		socket.KeepUnsent(l.conn, want)
 	}
 }
 
@@ -42,28 +43,10 @@ func (l *lane) follow(deep bool) {
 // does not tell.
 func unsent(conn net.Conn) int {
 	n := -1
-	onSocket(conn, func(fd int) {
+	socket.Do(conn, func(fd int) {
 		if got, err := unix.IoctlGetInt(fd, unix.SIOCOUTQNSD); err == nil {
 			n = got
 		}
 	})
 	return n
-}
-
-// tune keeps the kernel's queue of unsent bytes short, so that the newest is sent next.
-func tune(conn net.Conn, most int) {
-	onSocket(conn, func(fd int) {
-		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, most) //nolint:errcheck // MPTCP of older kernels refuses it
-	})
-}
-
-// onSocket does something with the socket of a connection; where there is none, or it is closed, nothing.
-func onSocket(conn net.Conn, do func(fd int)) {
-	has, ok := beneath(conn).(syscall.Conn)
-	if !ok {
-		return
-	}
-	if raw, err := has.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { do(int(fd)) }) //nolint:errcheck // it is closed
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/socket"
 	"godwit/transfer/wire"
 )
 
@@ -83,17 +84,17 @@ func (r *Receiver) AwaitLane(ctx context.Context) uint8 {
 
 // Serve serves one lane until it ends, and closes conn.
 func (r *Receiver) Serve(ctx context.Context, conn net.Conn) error {
-	stop := context.AfterFunc(ctx, func() { abort(conn) })
+	stop := context.AfterFunc(ctx, func() { socket.Abort(conn) })
 	defer stop()
 	r.mu.Lock()
 	if r.ended {
 		r.mu.Unlock()
-		abort(conn)
+		socket.Abort(conn)
 		return context.Cause(r.ctx)
 	}
 	if r.served >= mostLanes {
 		r.mu.Unlock()
-		abort(conn)
+		socket.Abort(conn)
 		return fmt.Errorf("more than %d lanes at a time", mostLanes)
 	}
 	r.served++
@@ -103,7 +104,7 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn) error {
 	l := &lane{conn: conn}
 	buffered := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
 	if err := r.greet(l, buffered); err != nil {
-		beneath(conn).Close() // not abort: a farewell may be on its way
+		socket.Beneath(conn).Close() // not abort: a farewell may be on its way
 		return err
 	}
 	return r.run(l, buffered)
@@ -119,7 +120,7 @@ func (r *Receiver) leave() {
 
 // greet hears the hello and answers.
 func (r *Receiver) greet(l *lane, buffered *bufio.Reader) error {
-	stop := context.AfterFunc(r.ctx, func() { abort(l.conn) })
+	stop := context.AfterFunc(r.ctx, func() { socket.Abort(l.conn) })
 	defer stop()
 	if err := l.conn.SetDeadline(time.Now().Add(helloLimit)); err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/socket"
 )
 
 // leastRetry is how much longer than the round trip TCP waits at least for an acknowledgement before it asks again, where
@@ -15,7 +17,7 @@ const leastRetry = 50 * time.Millisecond
 // askSoon has a connection ask again so soon. It is not for a copy, where an acknowledgement that was late would have a
 // whole window sent again.
 func askSoon(conn net.Conn) {
-	onSocket(conn, func(fd int) {
+	socket.Do(conn, func(fd int) {
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MIN_US, int(leastRetry.Microseconds())) //nolint:errcheck // kernels before 6.15, and MPTCP, cannot
 	})
 }

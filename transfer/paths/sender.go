@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/internal/socket"
 	"godwit/transfer/pace"
 	"godwit/transfer/wire"
 )
@@ -188,7 +189,7 @@ func (s *Sender) Hurry(following int64) {
 	if !s.hurry {
 		now := time.Now()
 		for _, l := range s.lanes {
-			tune(l.conn, min(max(int(l.speed()*hurryQueue.Seconds()), leastNotSent), notSent))
+			socket.KeepUnsent(l.conn, min(max(int(l.speed()*hurryQueue.Seconds()), leastNotSent), notSent))
 			askSoon(l.conn)
 			l.anew(now)
 		}

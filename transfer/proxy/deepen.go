@@ -2,9 +2,10 @@ package proxy
 
 import (
 	"net"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/socket"
 )
 
 // toQEMUBuffer is how much of QEMU's stream its socket takes before it was loaded: what a QEMU loads in a few milliseconds. With the kernel's
@@ -13,15 +14,7 @@ const toQEMUBuffer = 1 << 20
 
 // deepen gives QEMU's socket that room. Whoever may not have it has the kernel's default.
 func deepen(conn net.Conn) {
-	has, ok := conn.(syscall.Conn)
-	if !ok {
-		return
-	}
-	raw, err := has.SyscallConn()
-	if err != nil {
-		return
-	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // slower, not wrong
-		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, toQEMUBuffer/2) //nolint:errcheck // as above; the kernel doubles it
+	socket.Do(conn, func(fd int) {
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, toQEMUBuffer/2) //nolint:errcheck // slower, not wrong; the kernel doubles it
 	})
 }

@@ -45,11 +45,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/socket"
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
@@ -104,21 +104,11 @@ type Stats struct {
 }
 
 // unread is what waits in a socket, bytes.
-func unread(conn net.Conn) int64 {
-	has, ok := conn.(syscall.Conn)
-	if !ok {
-		return 0
-	}
-	raw, err := has.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	n := 0
-	raw.Control(func(fd uintptr) { //nolint:errcheck // 0 then
-		n, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ)
+func unread(conn net.Conn) (bytes int64) {
+	socket.Do(conn, func(fd int) {
+		if n, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err == nil {
+			bytes = int64(n)
+		}
 	})
-	if err != nil {
-		return 0
-	}
-	return int64(n)
+	return bytes
 }
