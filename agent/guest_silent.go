@@ -17,7 +17,7 @@ import (
 // answering for the addresses that were given before.
 func (a *Agent) fromOutside(g *Guest) *outside.Channel {
 	o := outside.New(outside.Config{
-		Guest: g.name(), NICs: g.Held.Description.NICs, Taps: g.Held.Taps, Active: func() int { return g.Held.Active }, SetLink: g.setLink,
+		Guest: g.name(), NICs: g.Held.Description.NICs, Taps: g.Held.Taps, Active: func() int { return g.held().Active }, SetLink: g.setLink,
 		Bridge: a.config.Network.Bridge, MTU: a.config.Network.MTU, Server: a.serverID(),
 	})
 	nic := g.Held.Active
@@ -80,10 +80,14 @@ func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Ad
 
 // grantFirst gives a guest that boots its first address, as often as it takes.
 func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
-	g.Held.Addresses = slices.DeleteFunc(g.Held.Addresses, func(addr migration.Address) bool { return !addr.Prefix.Addr().Is4() })
-	for i := range g.Held.Addresses {
-		g.Held.Addresses[i].Granted = true
+	var first []migration.Address
+	for _, addr := range g.Held.Addresses {
+		if addr.Prefix.Addr().Is4() {
+			addr.Granted = true
+			first = append(first, addr)
+		}
 	}
+	a.guests.giveAddresses(g, first)
 	ctx, cancel := limits.Boot.On(ctx)
 	defer cancel()
 	o := a.fromOutside(g)

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,4 +73,35 @@ func TestSilentGuestIsNotAwaited(t *testing.T) {
 			t.Errorf("nobody need count: %v", err)
 		}
 	})
+}
+
+// TestSilentGuestsAreLookedAt: others look at a guest in which nobody can be asked, as at which addresses are taken, while it boots, or
+// while a handover changes what it has. (The race detector tells.)
+func TestSilentGuestsAreLookedAt(t *testing.T) {
+	a := &Agent{config: &config.Config{}, guests: &guests{byName: map[string]*Guest{}}, log: slog.New(slog.DiscardHandler)}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web", Agent: config.AgentDHCP, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
+	six, four := migration.Address{Prefix: netip.MustParsePrefix("fd00::10/64")}, migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
+	a.guests.expectAgain(g)
+	a.guests.giveAddresses(g, []migration.Address{six, four})
+	off, cancel := context.WithCancel(t.Context())
+	cancel()
+	var others sync.WaitGroup
+	others.Go(func() {
+		for range 100 {
+			if a.guests.expected()[four.Prefix.Addr()] != "web" {
+				t.Error("its address is free")
+			}
+		}
+	})
+	if err := a.grantFirst(off, g); err == nil {
+		t.Error("it has its address without a tap")
+	}
+	if has := g.held().Addresses; len(has) != 1 || has[0].Prefix != four.Prefix || !has[0].Granted {
+		t.Errorf("it was given %v", has)
+	}
+	others.Go(func() { g.remember(func(h *care.Held) { h.Active = 1 }) })
+	if _, err := g.channel().Info(t.Context()); err != nil {
+		t.Error(err)
+	}
+	others.Wait()
 }
