@@ -1,14 +1,12 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"godwit/internal/socket"
 )
 
 // listenUnix listens on path, over a socket that a killed agent left, for its own user alone: whoever may ask an agent
@@ -16,16 +14,10 @@ import (
 // waits for it is not refused between its name and its first breath.
 func listenUnix(path string) (net.Listener, error) {
 	early := filepath.Join(filepath.Dir(path), "early") // no longer than the path: a socket's has 107 bytes
-	for _, left := range []string{path, early} {
-		if err := os.Remove(left); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
 	}
-	own := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		cerr := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }) // before it has a name: none is to be early
-		return errors.Join(cerr, err)
-	}}
-	ln, err := own.Listen(context.Background(), "unix", early)
+	ln, err := socket.Listen(early)
 	if err != nil {
 		return nil, err
 	}

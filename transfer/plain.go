@@ -33,7 +33,7 @@ type joiner func(ctx context.Context, accepted net.Conn) (other net.Conn, heard 
 // listenPlain listens on a unix socket at path and joins each connection with one that join
 // makes. It lives until ctx ends or Close; the path is removed then, and ended called.
 func listenPlain(ctx context.Context, path string, join joiner, ended func()) (*Plain, error) {
-	listener, err := ListenUnix(path)
+	listener, err := socket.Listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}

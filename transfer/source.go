@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"godwit/internal/socket"
 	"godwit/transfer/pace"
 )
 
@@ -17,7 +18,7 @@ type Source struct{ forwarder }
 // The connections are closed by the Source; those with a CloseWrite carry a half-close.
 // The Source lives until its main stream ends, ctx ends, or Close; the path is removed then.
 func ListenSource(ctx context.Context, path string, limit *pace.Share, open func(ctx context.Context, n int) (net.Conn, error)) (*Source, error) {
-	listener, err := ListenUnix(path)
+	listener, err := socket.Listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for migration: %w", err)
 	}

@@ -1,4 +1,4 @@
-// Package socket reaches the socket beneath a connection, such as one of TLS.
+// Package socket reaches the socket beneath a connection, such as one of TLS, and listens on unix sockets.
 package socket
 
 import (

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"godwit/internal/socket"
 	"godwit/transfer/inlet"
 	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
@@ -61,7 +62,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{socket: filepath.Join(t.TempDir(), "s"), ended: make(chan error, 1)}
-	listener, err := inlet.Listen(w.socket)
+	listener, err := socket.Listen(w.socket)
 	if err != nil {
 		t.Fatal(err)
 	}

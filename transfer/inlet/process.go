@@ -3,10 +3,8 @@ package inlet
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"godwit/internal/child"
+	"godwit/internal/socket"
 )
 
 func init() { child.Register("inlet", process) }
@@ -25,7 +24,7 @@ func process(args []string) int {
 	if len(args) != 1 {
 		return 2
 	}
-	listener, err := Listen(args[0])
+	listener, err := socket.Listen(args[0])
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -37,22 +36,6 @@ func process(args []string) int {
 		return 1
 	}
 	return 0
-}
-
-// Listen makes the socket, for this user alone.
-func Listen(socket string) (*net.UnixListener, error) {
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(socket, 0o600); err != nil {
-		listener.Close()
-		return nil, err
-	}
-	return listener, nil
 }
 
 // readyLimit bounds the start of the process.

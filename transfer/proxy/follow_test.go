@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/internal/socket"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/inlet"
 	"godwit/transfer/proxy"
@@ -182,7 +183,7 @@ func restIsWhole(t *testing.T, rng *rand.Rand) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entrance, err := inlet.Listen(filepath.Join(dir, "inlet"))
+	entrance, err := socket.Listen(filepath.Join(dir, "inlet"))
 	if err != nil {
 		t.Fatal(err)
 	}

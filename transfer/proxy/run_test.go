@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"godwit/internal/socket"
 	"godwit/transfer/encode"
 	"godwit/transfer/inlet"
 	"godwit/transfer/pages"
@@ -48,7 +49,7 @@ func newAheadOf(t *testing.T) *aheadOf {
 	a := &aheadOf{pro: &qstream.Prologue{
 		Head: head, Machine: "pc", Section: 2, Blocks: blocks, Commands: []qstream.Command{{Code: qstream.OpenReturnPath, At: len(head) - 5}},
 	}}
-	entrance, err := inlet.Listen(filepath.Join(dir, "inlet"))
+	entrance, err := socket.Listen(filepath.Join(dir, "inlet"))
 	if err != nil {
 		t.Fatal(err)
 	}

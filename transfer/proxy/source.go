@@ -12,7 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"godwit/transfer"
+	"godwit/internal/socket"
 	"godwit/transfer/encode"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/pace"
@@ -106,7 +106,7 @@ type Source struct {
 // ListenSource listens for QEMU and begins to open lanes. The Source lives until QEMU's
 // migration ends, ctx ends, or Close.
 func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
-	listener, err := transfer.ListenUnix(config.Socket)
+	listener, err := socket.Listen(config.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("listen for migration: %w", err)
 	}
