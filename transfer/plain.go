@@ -106,8 +106,7 @@ func (p *Plain) Err() error {
 
 // Close ends all streams and waits for that: less than a second, or as long as the farewells of disks' ways take (package
 // pipe), less than two. QEMU's connections are closed first, at once.
-func (p *Plain) Close() error {
+func (p *Plain) Close() {
 	p.cancel(errClosed)
 	<-p.done
-	return nil
 }

@@ -81,7 +81,7 @@ func (s *Source) Begin(ctx context.Context) error {
 // Close ends the ways: what QEMU has under way on them fails, and each has time for a farewell, most of a second where nobody answers.
 func (s *Source) Close() {
 	if s != nil && s.forward != nil {
-		s.forward.Close() //nolint:errcheck // it has no error
+		s.forward.Close()
 	}
 }
 
