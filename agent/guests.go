@@ -245,7 +245,7 @@ func (s *guests) settled(g *Guest) {
 func (s *guests) giveAddresses(g *Guest, addrs []migration.Address) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g.Held.Addresses = addrs
+	g.remember(func(h *care.Held) { h.Addresses = addrs })
 }
 
 // expected are the addresses of guests that are being started or received.

@@ -135,16 +135,22 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 		round = 2 + int64(at/laneRound)
 	}
 	left := s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size //nolint:gosec // not negative
-	read := s.Put - min(s.Put, s.Superseded)
-	sent := read - min(read, s.Waiting+s.InFlight)
+	read, sent := versions(s)
 	work := m.work.handling.See(policy.Handled{
-		At: at, Pages: sent, Left: left,
+		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: left,
 		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
 	return policy.Look{
 		Round: round, Pass: p.Rounds, Remaining: laneLeft(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
-		Read: read, Sent: sent + s.Kept, DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2,
+		Read: read, Sent: sent, DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2,
 	}
+}
+
+// versions are the different ones of pages that were read, and of these those that have arrived, or wait for the pause: a page that is
+// put again as it was is neither.
+func versions(s proxy.Stats) (read, sent uint64) {
+	read = s.Put - min(s.Put, s.Superseded+s.Unchanged)
+	return read, read - min(read, s.Waiting+s.InFlight) + s.Kept
 }
 
 // keptShare is how much of the pages that are left stays for the pause; 0 of none.

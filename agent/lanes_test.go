@@ -123,6 +123,14 @@ func TestWhatTheLanesHaveToCarry(t *testing.T) {
 }
 
 // TestKeptShare: how much of what is left waits for the pause, wherever pages are; more than all that is left is all.
+// TestVersions: a page that QEMU says again as it was neither has to be sent nor was it.
+func TestVersions(t *testing.T) {
+	s := proxy.Stats{Progress: pages.Progress{Put: 150_000, Superseded: 20_000, Unchanged: 90_000, Waiting: 30_000, InFlight: 4000, Kept: 1000}}
+	if read, sent := versions(s); read != 40_000 || sent != 7000 {
+		t.Errorf("%d read, %d of them sent", read, sent)
+	}
+}
+
 func TestKeptShare(t *testing.T) {
 	for _, c := range []struct {
 		kept, left uint64

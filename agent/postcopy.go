@@ -38,10 +38,11 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *
 	if m.work.chosen && copying.Gains() {
 		enough = policy.FollowWhileGains
 	}
-	early := verdict == policy.GiveUp || m.work.rounds.Past(look.At, enough)
+	early := m.work.rounds.Past(look.At, enough)
 	if m.plan.Mode == "postcopy" { // what was written meanwhile has to be read, too
-		early = verdict == policy.GiveUp || m.work.rounds.Enough(look.At, m.plan.Downtime)
+		early = m.work.rounds.Enough(look.At, m.plan.Downtime)
 	}
+	early = early || verdict == policy.GiveUp || m.work.early // before hooks held the guest, too
 	switch {
 	case !early || m.opaque():
 		return verdict
@@ -72,8 +73,11 @@ func (m *outgoing) limitTooLow() bool {
 // opaque says that nothing can follow the guest: QEMU's stream is passed on as it is, so that nobody knows its pages.
 func (m *outgoing) opaque() bool { return m.work.lanes != nil && m.work.lanes.Stats().Opaque != "" }
 
-// goEarly settles that the rest follows the guest.
+// goEarly settles that the rest follows the guest, and says why, once.
 func (m *outgoing) goEarly(why string) {
+	if m.work.early {
+		return
+	}
 	m.work.early = true
 	m.rec.Note("post-copy: the rest of memory follows the guest: " + why)
 	m.rec.Edit(func(r *record.Report) { r.PostCopy = &record.PostCopy{Why: why} })

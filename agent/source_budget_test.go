@@ -172,6 +172,9 @@ func TestFitsByThen(t *testing.T) {
 		if verdict != policy.Go || m.work.early != c.early {
 			t.Errorf("%+v: %s, early %v", c, verdict, m.work.early)
 		}
+		if again := m.handEarly(policy.Look{Round: 2, Remaining: 30e6}, policy.Wait, &copying); c.early && again != policy.Go {
+			t.Errorf("%+v: once hooks have held the guest it is %s", c, again)
+		}
 		if p := m.rec.Snapshot().PostCopy; c.mode == "hybrid" && c.early && (p == nil || !strings.Contains(p.Why, "20.0 MB are left, a pause of 2.023s: the downtime budget of 300ms")) {
 			t.Errorf("%+v: %+v", c, p)
 		}

@@ -25,7 +25,8 @@ const (
 // a guest kills what takes it too long: what runs the command has a session of its own first, which outlives that, and
 // then sees that it is the only one. The command is a script with another session, so that one with an error in it, or
 // that ends its process group, is told from one that goes on.
-const beginCommand = `mkdir -p %[1]s
+const beginCommand = `[ ! -d %[1]s/begun ] || exit 0
+mkdir -p %[1]s
 printf '%%s\n' '%[2]s' >%[1]s/run.$$ && mv %[1]s/run.$$ %[1]s/run || { echo 126 >%[1]s/exit; exit 0; }
 own=$(command -v setsid)
 $own sh -c 'mkdir %[1]s/begun || exit

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +106,35 @@ func TestCommandOfASlowGuest(t *testing.T) {
 				t.Errorf("%v, it wrote %q", err, got)
 			}
 		})
+	}
+}
+
+// TestCommandIsBegunOnce: by how many calls ever at once.
+func TestCommandIsBegunOnce(t *testing.T) {
+	dir, said := filepath.Join(t.TempDir(), "exec"), filepath.Join(t.TempDir(), "said")
+	begin := fmt.Sprintf(beginCommand, dir, "echo once >>"+said)
+	over, held, err := os.Pipe() // what the calls began holds it, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer over.Close()
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() {
+			call := exec.CommandContext(t.Context(), "sh", "-c", begin)
+			call.ExtraFiles = []*os.File{held}
+			if out, err := call.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	calls.Wait()
+	held.Close()
+	if _, err := io.Copy(io.Discard, over); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(said); string(got) != "once\n" {
+		t.Errorf("it wrote %q", got)
 	}
 }
 

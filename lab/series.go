@@ -50,7 +50,7 @@ func (r *run) series() *report.Series {
 		}
 		step := *done.StepDone
 		if step.EndS != nil { // the run's end is that of whatever it was to outlast
-			step.EndS = new(min(*step.EndS, rel(r.ended.UnixNano())))
+			step.EndS = new(min(*step.EndS, max(step.AtS, rel(r.ended.UnixNano()))))
 		}
 		s.Steps = append(s.Steps, step)
 	}

@@ -73,10 +73,10 @@ func TestPathsOfAStoppedGuest(t *testing.T) {
 func TestCutAtTheEnd(t *testing.T) {
 	zero := time.Unix(1000, 0)
 	r := &run{zero: zero, ended: zero.Add(9 * time.Second), w: &world{scenario: &scenario.Scenario{}}}
-	for _, end := range []float64{5, 44} {
-		r.steps = append(r.steps, stepDone{&report.StepDone{AtS: 4, EndS: &end}, nil})
+	for _, s := range []report.StepDone{{AtS: 4, EndS: new(5.0)}, {AtS: 4, EndS: new(44.0)}, {AtS: 9.1, EndS: new(49.1)}} {
+		r.steps = append(r.steps, stepDone{&s, nil})
 	}
-	want := []report.StepDone{{AtS: 4, EndS: new(5.0)}, {AtS: 4, EndS: new(9.0)}}
+	want := []report.StepDone{{AtS: 4, EndS: new(5.0)}, {AtS: 4, EndS: new(9.0)}, {AtS: 9.1, EndS: new(9.1)}}
 	if diff := cmp.Diff(want, r.series().Steps); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

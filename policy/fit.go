@@ -47,8 +47,8 @@ type Look struct {
 	Pass      int64 // over the memory, as the hypervisor counts them; 0: as Round
 	Remaining int64 // bytes unsent or dirty at the last count, as they are sent
 	Left      int64 // the same, as the guest has them; 0: as Remaining
-	// Read counts versions of pages that our own data path has from the hypervisor, but for those that newer ones replaced
-	// unsent, and Sent those of them that arrived, or are kept back for the pause.
+	// Read counts versions of pages that our own data path has from the hypervisor, but for those that are as before, and
+	// those that newer ones replaced unsent; Sent are those of them that arrived, or are kept back for the pause.
 	Read, Sent uint64
 	DirtyRate  int64 // bytes per second
 	// Goodput is how many bytes per second, of the kind of Remaining, the paths can carry: as

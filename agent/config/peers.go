@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// IsHostName says whether a host may be called that: its certificate has that name, and the calls to it (RFC 3986, 3.2.2), which take an IP
-// address for another kind of name; it becomes part of paths and of lines.
+// IsHostName says whether a new host may be called that: its certificate has that name, and the calls to it (RFC 3986, 3.2.2), which take an IP
+// address for another kind of name. Configurations take more (isWord): a fleet may have hosts that call others, and are not called.
 func IsHostName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	_, err := netip.ParseAddr(name)
@@ -21,7 +21,7 @@ const HostNames = "one word of letters, digits, '.', '_' and '-', up to 250, and
 // mostHostName bounds a host's name, bytes: its certificate's file is called by it.
 const mostHostName = 250
 
-// isWord says whether a site may be called that, which becomes part of lines.
+// isWord says whether a host or a site may be called that in a configuration: it becomes part of paths and of lines.
 func isWord(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool {
 		return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r)
@@ -30,11 +30,10 @@ func isWord(name string) bool {
 
 // checkNames refuses what other hosts and their people could not say.
 func (c *Config) checkNames() error {
-	switch {
-	case !IsHostName(c.Host):
-		return fmt.Errorf("host %q: it must be %s", c.Host, HostNames)
-	case !isWord(c.Site):
-		return fmt.Errorf("site %q: it must be one word, without /", c.Site)
+	for _, n := range []struct{ key, name string }{{"host", c.Host}, {"site", c.Site}} {
+		if !isWord(n.name) {
+			return fmt.Errorf("%s %q: it must be one word, without /", n.key, n.name)
+		}
 	}
 	return nil
 }
@@ -47,10 +46,8 @@ func (c *Config) checkPeers() error {
 		switch {
 		case p.Host == "" || p.Site == "":
 			return fmt.Errorf("%s: host and site are needed", key)
-		case !IsHostName(p.Host):
-			return fmt.Errorf("%s: host %q: it must be %s", key, p.Host, HostNames)
-		case !isWord(p.Site):
-			return fmt.Errorf("%s: host %s, site %q: it must be one word, without /", key, p.Host, p.Site)
+		case !isWord(p.Host) || !isWord(p.Site):
+			return fmt.Errorf("%s: host %q, site %q: each must be one word, without /", key, p.Host, p.Site)
 		case hosts[p.Host]:
 			return fmt.Errorf("%s: host %s is named twice", key, p.Host)
 		case p.V4.IsValid() && !p.V4.Addr().Is4():

@@ -174,6 +174,9 @@ func (f *file) disks(o *object) []int64 {
 		sizes = []int64{o.size("disk", maxDisk)}
 	case o.has("disks"):
 		nodes := o.list("disks")
+		if !o.isList("disks") {
+			sizes = []int64{maxDisk}
+		}
 		if len(nodes) > mostDisks {
 			o.wrong("disks", fmt.Sprintf("%s has %d disks", o.what, len(nodes)), fmt.Sprintf("%d at most", mostDisks))
 			nodes = nodes[:mostDisks]
