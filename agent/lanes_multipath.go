@@ -72,12 +72,8 @@ func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {
 	if err != nil {
 		return paths.Lane{}, &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's port for memory is not one; bring both hosts to the same release"}
 	}
-	lane := paths.Lane{Path: multipathName, Window: m.work.window}
-	for _, p := range all {
-		if rateOf(all) > 0 {
-			lane.Rate += lanes.Pace(p, len(all), len(all))
-		}
-	}
+	rate := lanes.PaceMultipath(all)
+	lane := paths.Lane{Path: multipathName, Window: m.work.window, Rate: rate, Pace: rate}
 	var next atomic.Int64
 	lane.Open = func(ctx context.Context) (net.Conn, error) {
 		p := all[int(next.Add(1)-1)%len(all)]

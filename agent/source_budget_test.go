@@ -258,8 +258,8 @@ func TestRateOfOneIsNotKnown(t *testing.T) {
 			if got := m.diskRate(m.paths(n), 50e6); got != disks {
 				t.Errorf("one of %d bit/s: the best carries %d bytes/s, want %d", first, got, disks)
 			}
-			if lane, err := m.multipathLane(m.paths(n)); err != nil || (lane.Rate > 0) != (first > 0) {
-				t.Errorf("one of %d bit/s: the lane over both is to carry %d bytes/s, %v", first, lane.Rate, err)
+			if lane, err := m.multipathLane(m.paths(n)); err != nil || (lane.Rate > 0) != (first > 0) || lane.Pace != lane.Rate {
+				t.Errorf("one of %d bit/s: the lane over both is to carry %d bytes/s, and may send %d, %v", first, lane.Rate, lane.Pace, err)
 			}
 			m.bandwidth.Set(5e6)
 			if got := m.carried(n); got != 5e6 {

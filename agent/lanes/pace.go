@@ -10,6 +10,8 @@ const (
 	sharedShare = 0.93
 	// ownShare is 98 % of a path that carries migrations only, and 99 % with Ethernet's headers.
 	ownShare = 0.95
+	// multipathShare is what MPTCP's own option leaves of a packet's 1448 bytes: that of each segment is 32 bytes at most (RFC 8684, 3.3).
+	multipathShare = 1416. / 1448
 )
 
 // Pace is how fast one stream may send on its path, bytes per second, where the
@@ -20,4 +22,15 @@ func Pace(p peer.Path, channels, paths int) int64 {
 		share = sharedShare
 	}
 	return int64(float64(p.Rate) / 8 * share / float64(sharing))
+}
+
+// PaceMultipath is how fast one MPTCP connection over all these paths may send, bytes per second; 0: the rate of one is not known.
+func PaceMultipath(all []peer.Path) (sum int64) {
+	for _, p := range all {
+		if p.Rate == 0 {
+			return 0
+		}
+		sum += int64(float64(Pace(p, 1, 1)) * multipathShare)
+	}
+	return sum
 }

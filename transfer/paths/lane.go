@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/internal/socket"
+	"godwit/transfer/pace"
 	"godwit/transfer/wire"
 )
 
@@ -27,12 +28,13 @@ type lane struct {
 	conn net.Conn
 	read atomic.Uint64 // bytes that we read
 
-	window  int64     // see Lane; 0: none
-	shared  bool      // see Lane
-	spare   bool      // see Lane
-	stated  float64   // that the configuration expects it to carry, bytes per second; 0: unknown
-	doubted time.Time // until when less is expected; zero: it is not
-	queue   int       // what the kernel keeps that is not on its way, bytes
+	own     *pace.Share // of its own Pace, see Lane; nil: none
+	window  int64       // see Lane; 0: none
+	shared  bool        // see Lane
+	spare   bool        // see Lane
+	stated  float64     // that the configuration expects it to carry, bytes per second; 0: unknown
+	doubted time.Time   // until when less is expected; zero: it is not
+	queue   int         // what the kernel keeps that is not on its way, bytes
 
 	flights  []*flight
 	lag      time.Duration // by how much its acknowledgements lately were late
@@ -259,7 +261,10 @@ func (l *lane) write() error {
 // put writes in pieces, as the bandwidth allows.
 func (l *lane) put(out []byte) error {
 	for len(out) > 0 {
-		n, err := l.s.limit.Take(l.s.ctx, min(len(out), piece))
+		n, err := l.own.Take(l.s.ctx, min(len(out), piece))
+		if err == nil {
+			n, err = l.s.limit.Take(l.s.ctx, n)
+		}
 		if err != nil {
 			return err
 		}

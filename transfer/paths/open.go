@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/internal/socket"
+	"godwit/transfer/pace"
 	"godwit/transfer/wire"
 )
 
@@ -52,6 +53,7 @@ func (s *Sender) openOnce(config Lane) error {
 	}
 	l := &lane{path: config.Path, conn: conn, window: config.Window, spare: config.Spare}
 	l.stated, l.shared = float64(config.Rate), config.Shared
+	l.paced(config.Pace)
 	l.expected, l.doubted = s.expects(config, time.Now())
 	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
 	if err := s.greet(l, r); err != nil {
@@ -137,4 +139,13 @@ func (s *Sender) greet(l *lane, r *bufio.Reader) error {
 	s.speaks = version
 	s.mu.Unlock()
 	return l.conn.SetDeadline(time.Time{})
+}
+
+// paced lets a new lane send no more than rate, bytes per second; 0: as much as it can.
+func (l *lane) paced(rate int64) {
+	if rate > 0 {
+		var limiter pace.Limiter
+		limiter.Set(rate)
+		l.own, l.most = limiter.Share(), float64(rate)
+	}
 }

@@ -72,6 +72,9 @@ type Lane struct {
 	// Window bounds what its connections may have been given that the other end has not read yet, bytes,
 	// beside a frame; 0: nothing but the kernels do.
 	Window int64
+	// Pace is how many bytes per second its connections may send where the kernel paces them not, as those by MPTCP: it
+	// paces no subflow; 0: it does, or they may send as much as they can.
+	Pace int64
 	// Shared is a lane over a path that others' packets take, too, which are not to queue behind its own.
 	Shared bool
 	// Spare is a lane that carries what is late or last: frames go on it in the stop phase, and in post-copy where they are stuck on others; and

@@ -66,6 +66,27 @@ func TestWindow(t *testing.T) {
 	})
 }
 
+// TestPacedLane: a lane that the kernel does not pace sends no faster than it is told, and is not taken to carry more.
+func TestPacedLane(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const pace, size, count = 1 << 20, 32 << 10, 96
+		l := newLink("a", time.Millisecond, 0)
+		l.paced = pace
+		w := newWorld(t, l)
+		defer w.close()
+		began := time.Now()
+		w.send(count, size)
+		w.settle(count, size, 10*time.Second)
+		least := time.Second * (count - 2) * size / pace
+		if d := time.Since(began); d < least || d > least+time.Second {
+			t.Errorf("%d bytes at %d a second took %v", count*size, pace, d)
+		}
+		if got := w.s.Stats().Goodput; got > pace {
+			t.Errorf("it is taken to carry %d bytes a second of %d", got, pace)
+		}
+	})
+}
+
 func TestBandwidthLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, newLink("a", 0, 0), newLink("b", 0, 0))

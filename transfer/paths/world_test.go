@@ -39,6 +39,7 @@ type link struct {
 
 	window int64 // of its lane
 	stated int64 // bytes per second that its lane is configured to carry
+	paced  int64 // bytes per second that its lane may send; 0: any
 	spare  bool  // its lane is
 
 	mu     sync.Mutex
@@ -209,7 +210,7 @@ func newWorld(t fatal, links ...*link) *world {
 		},
 	}
 	for _, l := range links {
-		config.Lanes = append(config.Lanes, Lane{Path: l.name, Rate: l.stated, Window: l.window, Spare: l.spare, Open: func(ctx context.Context) (net.Conn, error) {
+		config.Lanes = append(config.Lanes, Lane{Path: l.name, Rate: l.stated, Window: l.window, Pace: l.paced, Spare: l.spare, Open: func(ctx context.Context) (net.Conn, error) {
 			return l.open(ctx, func(c net.Conn) { w.r.Serve(context.Background(), c) }) //nolint:errcheck // the sender's end tells
 		}})
 	}
