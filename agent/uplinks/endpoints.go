@@ -34,6 +34,7 @@ type Endpoints struct {
 	mu     sync.Mutex
 	users  map[Endpoint]int // those that none uses any more, and that could not be taken away yet, too
 	before mptcp.Limits     // the host's own, while limitsUse is among users
+	owed   bool             // Sweep has failed: what an earlier agent left is there yet
 }
 
 // Endpoint is one use of an address, or of the limits that were raised.
@@ -54,6 +55,9 @@ func (e *Endpoints) RaiseLimits() ([]Endpoint, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, raised := e.users[limitsUse]; !raised {
+		if err := e.sweepOwed(); err != nil { // else raised limits would be taken for the host's own
+			return nil, err
+		}
 		before, err := mptcp.ReadLimits()
 		if err == nil && e.Kept != "" {
 			err = statefile.Write(e.Kept, before)
@@ -161,7 +165,7 @@ func (e *Endpoints) Drop(added []Endpoint) error {
 func (e *Endpoints) CatchUp() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.dropUnused()
+	return errors.Join(e.dropUnused(), e.sweepOwed())
 }
 
 func (e *Endpoints) dropUnused() (err error) {
@@ -211,19 +215,30 @@ func migrations() ([]mptcp.Endpoint, error) {
 }
 
 // Sweep deletes what an agent that was killed left in the path manager, and gives the host its own limits back:
-// no connection for memory outlives its agent. It is for the start.
+// no connection for memory outlives its agent. It is for the start; what fails CatchUp repeats.
 func (e *Endpoints) Sweep() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.owed = true
+	return e.sweepOwed()
+}
+
+// sweepOwed is Sweep where that is owed. mu is held.
+func (e *Endpoints) sweepOwed() error {
+	if !e.owed {
+		return nil
+	}
 	ours, err := migrations()
 	for _, at := range ours {
 		err = errors.Join(err, mptcp.DelEndpoint(at.ID, at.Addr))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	switch kept := statefile.Read(e.Kept, &e.before); {
 	case errors.Is(kept, os.ErrNotExist):
-		return err
 	case kept != nil:
-		return errors.Join(err, kept)
+		err = errors.Join(err, kept)
+	default:
+		err = errors.Join(err, e.restore())
 	}
-	return errors.Join(err, e.restore())
+	e.owed = err != nil
+	return err
 }

@@ -157,6 +157,43 @@ func TestLimitsOfAnEarlierAgent(t *testing.T) {
 	})
 }
 
+// TestLimitsThatCouldNotBeGivenBackAtTheStart: the agent that starts after one that was killed may have no descriptor left just then.
+// The raised limits are not the host's own to it, also where a migration begins before they could be given back.
+func TestLimitsThatCouldNotBeGivenBackAtTheStart(t *testing.T) {
+	inNetns(t, func() error {
+		own := mptcp.Limits{Subflows: 3, AddAddrAccepted: 1}
+		for _, migrates := range []bool{true, false} {
+			if err := mptcp.SetLimits(own.Subflows, own.AddAddrAccepted); err != nil {
+				return err
+			}
+			kept := filepath.Join(t.TempDir(), "limits.json")
+			if _, err := (&Endpoints{Kept: kept}).RaiseLimits(); err != nil {
+				return err
+			}
+			next := Endpoints{Kept: kept}
+			if err := without(next.Sweep); !errors.Is(err, syscall.EMFILE) {
+				return fmt.Errorf("no descriptor was left: %w", err)
+			}
+			if migrates {
+				raised, err := next.RaiseLimits()
+				if err = errors.Join(err, next.Drop(raised)); err != nil {
+					return err
+				}
+			}
+			if err := next.CatchUp(); err != nil {
+				return err
+			}
+			if got, err := mptcp.ReadLimits(); err != nil || got != own {
+				return fmt.Errorf("limits %+v, want %+v: %w", got, own, err)
+			}
+			if _, err := os.Stat(kept); !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("kept when nobody uses them: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
 func addrs(names ...string) (out []netip.Addr) {
 	for _, name := range names {
 		out = append(out, netip.MustParseAddr(name))
