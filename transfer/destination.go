@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/lasting"
 	"godwit/internal/socket"
 )
 
@@ -99,17 +100,21 @@ func listenJoins(ctx context.Context, config net.ListenConfig, at []netip.Addr, 
 			return nil, fmt.Errorf("listen for subflows: %w", err)
 		}
 		all = append(all, ln)
-		go func() {
-			for {
-				conn, err := ln.Accept()
-				if err != nil {
-					return
-				}
-				socket.Abort(conn)
-			}
-		}()
+		go sendAway(ln)
 	}
 	return all, nil
+}
+
+// sendAway does so with whoever comes, until the listener is closed.
+func sendAway(ln net.Listener) {
+	ln = lasting.Listener(ln, nil)
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		socket.Abort(conn)
+	}
 }
 
 func closeAll(listeners []net.Listener) {

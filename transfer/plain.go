@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 
+	"godwit/internal/lasting"
 	"godwit/internal/socket"
 )
 
@@ -50,8 +51,9 @@ func (p *Plain) run(join joiner, ended func()) {
 	defer stop()
 	var streams sync.WaitGroup
 	slots := make(chan struct{}, maxPlain)
+	comes := lasting.Listener(p.listener, nil) // who cannot be taken just now waits
 	for n := 0; ; n++ {
-		conn, err := p.listener.Accept()
+		conn, err := comes.Accept()
 		if err != nil {
 			break
 		}
