@@ -161,12 +161,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.warnOfHost()
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
+	a.serveUntil(ctx)
+	return nil
+}
+
+// serveUntil returns when ctx has ended, and everything that the agent does has come to a stop.
+func (a *Agent) serveUntil(ctx context.Context) {
 	<-ctx.Done()
+	a.mu.Lock()
+	migrations := len(a.outgoing) + len(a.incoming)
+	a.mu.Unlock()
+	a.log.Info("agent ends, as it was told to; guests run on, and the next agent goes on with migrations", "guests", len(a.guests.all()), "migrations", migrations)
 	a.actors.Wait()
 	for _, g := range a.guests.all() {
 		g.closeFiles()
 	}
-	return nil
 }
 
 // goOn takes up what an agent before this one has left: guests, what leads to them, migrations, what others are owed.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -146,6 +147,21 @@ func TestWarnings(t *testing.T) {
 		if n := strings.Count(said.String(), want); n != 1 {
 			t.Errorf("%q was said %d times:\n%s", want, n, said.String())
 		}
+	}
+}
+
+// TestEndIsSaid: the log of an agent that is told to end says so, and what becomes of what it has.
+func TestEndIsSaid(t *testing.T) {
+	var said bytes.Buffer
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	a.log = slog.New(slog.NewTextHandler(&said, nil))
+	a.guests.byName["web"] = &Guest{}
+	a.outgoing = map[string]*outgoing{"m-00000001": nil}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.serveUntil(ctx)
+	if line := said.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, "agent ends") || !strings.Contains(line, "guests=1 migrations=1") {
+		t.Errorf("said: %q", line)
 	}
 }
 
