@@ -109,16 +109,20 @@ func setAside(path, why string) (kept string, err error) {
 	return kept, journal.SyncDir(filepath.Dir(path)) // or a host that loses its power has it by its old name again, and may remove it
 }
 
-// removeDisks removes those that are ours; others are their owner's to keep.
+// removeDisks removes those that are ours, for good: none comes back with a host that loses its power. Others are their owner's to keep.
 func (a *Agent) removeDisks(disks []vm.Disk) error {
+	disks = slices.DeleteFunc(slices.Clone(disks), func(d vm.Disk) bool { return !a.ours(d) })
 	var err error
 	for _, d := range disks {
-		if !a.ours(d) {
-			continue
-		}
 		if gone := os.Remove(d.Path); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 			err = errors.Join(err, fmt.Errorf("remove disk %s: %w", d.ID, gone))
 		}
+	}
+	if len(disks) == 0 {
+		return nil
+	}
+	if lost := journal.SyncDir(a.config.StatePath("disks")); lost != nil && !errors.Is(lost, fs.ErrNotExist) {
+		err = errors.Join(err, fmt.Errorf("remove disks: %w", lost))
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/record"
+	"godwit/internal/lasting/lastingtest"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -257,6 +258,31 @@ func TestOtherDisks(t *testing.T) {
 		err := otherDisks("rome", Offer{Plan: migration.Plan{Guest: "web"}}, []vm.Disk{{ID: "vda", Path: made}}, c.has)
 		if c.words == "" && err != nil || c.words != "" && (err == nil || !strings.Contains(err.Error(), c.words)) {
 			t.Errorf("%s: %v, want %q", name, err, c.words)
+		}
+	}
+}
+
+// TestRemovedDisksStayRemoved: it is said where a disk's file is gone, and may come back with a host that loses its power.
+func TestRemovedDisksStayRemoved(t *testing.T) {
+	a := between(t)
+	path := diskOf(t, a, "web", 2)
+	kept := filepath.Join(t.TempDir(), "their.raw")
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said error
+	if err := lastingtest.WithoutDescriptors(func() { said = a.removeDisks([]vm.Disk{{ID: "vda", Path: path}, {ID: "vdb", Path: kept}}) }); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(said, unix.EMFILE) {
+		t.Errorf("it was not made last, and said: %v", said)
+	}
+	if err := a.removeDisks([]vm.Disk{{ID: "vda", Path: path}}); err != nil { // it is gone
+		t.Error(err)
+	}
+	for path, want := range map[string]error{path: fs.ErrNotExist, kept: nil} {
+		if _, err := os.Lstat(path); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", path, err, want)
 		}
 	}
 }
