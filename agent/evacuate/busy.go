@@ -43,6 +43,27 @@ func (e *evacuation) awaitOther(ctx context.Context, name string) {
 	}
 }
 
+// settleGone says what became of guests that left by a migration of somebody else's, or by none.
+func (e *evacuation) settleGone(ctx context.Context, info api.HostInfo) {
+	for name, g := range e.copies() {
+		here := slices.ContainsFunc(info.Guests, func(i api.GuestInfo) bool { return i.Name == name })
+		if here || g.Outcome != "" || g.Reason != "" {
+			continue
+		}
+		if g.Migration == "" || e.unknown(ctx, g.Migration) {
+			e.set(name, func(x *Guest) {
+				*x = Guest{Guest: name, Reason: fmt.Sprintf("it is not under care on %s any more: somebody has stopped it, or let go of it (`godwit guest forget`), and then it runs there still", e.name)}
+			})
+			continue
+		}
+		rep, err := e.host.Report(ctx, g.Migration)
+		if err != nil || rep.Outcome == "" {
+			continue
+		}
+		e.outcome(name, rep)
+	}
+}
+
 // unknown says that the agent knows of no such migration: somebody plans one of a guest, or something else is done with that.
 func (e *evacuation) unknown(ctx context.Context, id string) bool {
 	_, err := e.host.Report(ctx, id)

@@ -72,6 +72,23 @@ func TestBusySinceTheRoundBegan(t *testing.T) {
 	}
 }
 
+// TestStoppedGuests: of a guest that somebody stops, or lets go of, meanwhile no migration is said to run.
+func TestStoppedGuests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &aHost{guests: guests("idle", "web")}
+		h.guests[1].Migration = "stop"
+		time.AfterFunc(10*time.Second, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.guests = nil
+		})
+		result, err := Run(t.Context(), h, Request{To: "b", Width: 1})
+		if got, want := words(result), "idle→b completed\nweb→ it is not under care on a any more:"; err != nil || result.OK || !strings.HasPrefix(got, want) || result.Guests[1].Migration != "" {
+			t.Errorf("ok %v, %v\n%s\nwant\n%s", result.OK, err, got, want)
+		}
+	})
+}
+
 // TestBusyGuests: a guest that arrives, or leaves by somebody else's migration, is waited for; the first
 // is moved then.
 func TestBusyGuests(t *testing.T) {

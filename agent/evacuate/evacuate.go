@@ -169,21 +169,6 @@ func (e *evacuation) cameBack(info api.HostInfo) {
 	}
 }
 
-// settleGone says what became of guests that left by a migration of somebody else's.
-func (e *evacuation) settleGone(ctx context.Context, info api.HostInfo) {
-	for name, g := range e.copies() {
-		here := slices.ContainsFunc(info.Guests, func(i api.GuestInfo) bool { return i.Name == name })
-		if here || g.Outcome != "" || g.Reason != "" {
-			continue
-		}
-		rep, err := e.host.Report(ctx, g.Migration)
-		if err != nil || rep.Outcome == "" {
-			continue
-		}
-		e.outcome(name, rep)
-	}
-}
-
 // move asks about guests and moves them.
 func (e *evacuation) move(ctx context.Context, guests []api.GuestInfo) {
 	for _, g := range guests {
