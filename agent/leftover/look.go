@@ -269,8 +269,13 @@ func disks(_ context.Context, c *config.Config, o *owners) ([]Thing, error) {
 	})
 }
 
-// openFiles are the files below dir that a process has open, with one such process.
+// openFiles are the files below dir that a process has open, with one such process. The kernel names them by where dir leads, if it is a link, or
+// below one.
 func openFiles(dir string) (map[string]int, error) {
+	at, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
 	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	if err != nil {
 		return nil, err
@@ -278,12 +283,13 @@ func openFiles(dir string) (map[string]int, error) {
 	users := map[string]int{}
 	for _, l := range links {
 		path, err := os.Readlink(l)
-		if err != nil || !strings.HasPrefix(path, dir+"/") {
+		name, below := strings.CutPrefix(path, at+"/")
+		if err != nil || !below {
 			continue
 		}
 		var pid int
 		if _, err := fmt.Sscanf(l, "/proc/%d/", &pid); err == nil {
-			users[path] = pid
+			users[filepath.Join(dir, name)] = pid
 		}
 	}
 	return users, nil
