@@ -219,8 +219,11 @@ func withoutCare(ctx context.Context, t Thing, dir string, pid int) Thing {
 			return err
 		}
 		defer p.Close()
-		if status, err := p.Status(ctx); err != nil || status != vm.Incoming {
-			return fmt.Errorf("its QEMU is %s now (%w)", status, err)
+		switch status, err := p.Status(ctx); {
+		case err != nil:
+			return err
+		case status != vm.Incoming:
+			return fmt.Errorf("its QEMU does not wait any more: it is %s now", status)
 		}
 		return errors.Join(p.Quit(ctx), os.RemoveAll(dir))
 	}
