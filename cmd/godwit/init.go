@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/statefile"
 	"godwit/internal/oneline"
 )
 
@@ -60,7 +62,12 @@ func makeFleet(dir string, hosts []string, now time.Time) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	made, err := os.MkdirTemp(dir, ".tmp-")
+	unlock, err := aloneIn(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	made, err := os.MkdirTemp(dir, halfFleet)
 	if err != nil {
 		return err
 	}
@@ -82,4 +89,28 @@ func makeFleet(dir string, hosts []string, now time.Time) (err error) {
 		}
 	}
 	return nil
+}
+
+// halfFleet begins the name of a directory in which a fleet is made: nobody else's has such a name.
+const halfFleet = ".godwit-init-"
+
+// aloneIn keeps another init out of dir until unlock, whose certificates would be mixed with these, and removes what one that was killed
+// has left there.
+func aloneIn(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) { // not every file system locks directories
+		d.Close()
+		return nil, errors.New("another godwit init is making a fleet's there; wait for it")
+	}
+	for _, left := range statefile.Matching(dir, halfFleet+"*") {
+		err = errors.Join(err, os.RemoveAll(left))
+	}
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return func() { d.Close() }, nil
 }

@@ -53,3 +53,41 @@ func TestInitLeavesNoHalfFleet(t *testing.T) {
 		t.Errorf("made: %v, %v", files, err)
 	}
 }
+
+// TestInitTidiesUpAfterItself: of one that was killed, which has left the hosts' keys, nothing is there after the next; what is others' stays.
+func TestInitTidiesUpAfterItself(t *testing.T) {
+	dir := t.TempDir()
+	for _, left := range []string{".godwit-init-1", ".tmp-theirs"} {
+		if err := os.Mkdir(filepath.Join(dir, left), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, left, "a.key"), []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status := run([]string{"init", "a", "--out", dir}, io.Discard, os.Stderr); status != exitDone {
+		t.Errorf("status %d", status)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 4 || files[0].Name() != ".tmp-theirs" {
+		t.Errorf("there are %v, %v", files, err)
+	}
+}
+
+// TestOneInitOfADirectory: while one makes a fleet's certificates no other takes away, or mixes, what it makes.
+func TestOneInitOfADirectory(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := aloneIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errOut bytes.Buffer
+	status := run([]string{"init", "a", "--out", dir}, io.Discard, &errOut)
+	if said := errOut.String(); status != exitFailed || !strings.Contains(said, "another godwit init is making a fleet's there") {
+		t.Errorf("status %d, %q", status, said)
+	}
+	unlock()
+	if status := run([]string{"init", "a", "--out", dir}, io.Discard, os.Stderr); status != exitDone {
+		t.Errorf("then: status %d", status)
+	}
+}
