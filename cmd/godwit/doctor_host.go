@@ -116,6 +116,7 @@ func configured(c *config.Config) []finding {
 	for _, u := range c.Uplinks {
 		out = append(out, uplink(u))
 	}
+	out = append(out, directories(c)...)
 	for _, missing := range c.Missing() {
 		out = append(out, lack("configuration", missing))
 	}

@@ -117,14 +117,40 @@ func TestDoctorOfTheCertificate(t *testing.T) {
 	looks(t, "no key", certificate(c, now), "LACK", "open none: no such file or directory; "+peer.Cure)
 }
 
+// TestDoctorOfDirectories: the agent's own are there, or can be made; else it would not start.
+func TestDoctorOfDirectories(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	looks(t, "there", directory("run", dir), "ok", dir+"\n")
+	looks(t, "to be made", directory("run", filepath.Join(dir, "a", "b")), "ok", "b: it is made when the agent starts")
+	looks(t, "a file", directory("state", file), "LACK", file+": not a directory; name a directory that can be written by state")
+	looks(t, "below a file", directory("state", filepath.Join(file, "a")), "LACK", "not a directory; name")
+	if inMemory("/proc/none/there") || !inMemory(tmpfs(t)) {
+		t.Error("what is in memory is not known")
+	}
+}
+
+// tmpfs is a directory in memory.
+func tmpfs(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "godwit-test-")
+	if err != nil {
+		t.Skip("no /dev/shm: ", err)
+	}
+	t.Cleanup(func() { os.Remove(dir) })
+	return dir
+}
+
 // TestDoctorOfTheConfiguration: each thing that it names is looked at.
 func TestDoctorOfTheConfiguration(t *testing.T) {
 	c := &config.Config{Host: "rome", Network: config.Network{Bridge: "no-bridge", LAN: "no-lan"}, Uplinks: []config.Uplink{
 		{Name: "public", Device: "lo", Address: netip.MustParseAddr("127.0.0.1")}, {Name: "private", Device: "no-such"},
-	}, Fence: "/no/fence"}
+	}, Fence: "/no/fence", State: "/dev/null/state", Run: t.TempDir()}
 	var out bytes.Buffer
 	printFindings(&out, configured(c))
-	for _, want := range []string{"LACK  guests' bridge network.bridge no-bridge", "network.lan no-lan", "ok    uplink public", "LACK  uplink private", "LACK  configuration  fence /no/fence: no such file", "LACK  certificate"} {
+	for _, want := range []string{"LACK  guests' bridge network.bridge no-bridge", "network.lan no-lan", "ok    uplink public", "LACK  uplink private", "LACK  state          stat /dev/null/state: not a directory", "ok    run ", "LACK  configuration  fence /no/fence: no such file", "LACK  certificate"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
