@@ -223,7 +223,7 @@ func (c *Config) check() error {
 	if len(c.Uplinks) == 0 {
 		return errors.New("it names no uplink")
 	}
-	if err := checkUplinks("uplinks", c.Uplinks); err != nil {
+	if err := cmp.Or(checkUplinks("uplinks", c.Uplinks), checkOwnAddresses(c.Uplinks)); err != nil {
 		return err
 	}
 	if err := c.Hooks.Check(); err != nil {
@@ -277,6 +277,19 @@ func checkUplinks(where string, all []Uplink) error {
 			return fmt.Errorf("%s[%d] %s: rate of %d bit/s; it must not be negative", where, i, u.Name, u.Rate)
 		}
 		names[u.Name] = true
+	}
+	return nil
+}
+
+// checkOwnAddresses refuses two uplinks of one address, at which the agent cannot listen twice: what is another way has an address of its own.
+func checkOwnAddresses(all []Uplink) error {
+	names := map[netip.Addr]string{}
+	for i, u := range all {
+		at := u.Address.Unmap()
+		if other, taken := names[at]; taken {
+			return fmt.Errorf("uplinks[%d] %s: address %s is that of uplink %s", i, u.Name, u.Address, other)
+		}
+		names[at] = u.Name
 	}
 	return nil
 }

@@ -99,6 +99,7 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"another's subnet of the other family", with("v4: 10.2.1.0/24", "v4: fd00:2::/64"), ":18:9: peers[0].v4 fd00:2::/64: it is of the other family"},
 		{"what nothing carries", with("carries: guest", "carries: guests"), `uplinks[2] spare: carries "guests" is unknown; allowed: guest, migration, both`},
 		{"an uplink twice", with("name: private", "name: public"), "uplinks[1]: name public is used twice"},
+		{"two uplinks of one address", with("100.64.1.11", "'::ffff:100.64.0.11'"), "uplinks[1] private: address ::ffff:100.64.0.11 is that of uplink public"},
 		{"an uplink without a name", with("name: private, ", ""), "uplinks[1]: its name is missing"},
 		{"an uplink without an address", with(", address: 100.64.1.11", ""), "uplinks[1] private: its address is missing"},
 		{"a peer twice", with("host: paris-2", "host: rome-1"), "peers[1]: host rome-1 is named twice"},
