@@ -97,6 +97,25 @@ func TestSilentAgent(t *testing.T) {
 	}
 }
 
+// TestNoAgentsAnswer: what is no answer of an agent's is said with the socket that it came from.
+func TestNoAgentsAnswer(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte("<html>")) //nolint:errcheck // the client tells
+	})}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	defer server.Close()
+	client := NewClient(socket)
+	defer client.Close()
+	if _, err := client.Host(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "ask agent at "+socket+": what answers is no agent") || !strings.Contains(err.Error(), "--socket") {
+		t.Errorf("%v", err)
+	}
+}
+
 // saysUndialled asks at a socket where no agent answers.
 func saysUndialled(t *testing.T, socket string, want migration.Problem) {
 	t.Helper()
