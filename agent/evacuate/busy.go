@@ -23,6 +23,14 @@ func (e *evacuation) busyNow(ctx context.Context, name string) bool {
 	return err == nil && slices.ContainsFunc(info.Guests, func(g api.GuestInfo) bool { return g.Name == name && g.Migration != "" })
 }
 
+// BusyWith says in words what somebody else does with a guest: the id of a migration, or a word of its agent's for what is none.
+func BusyWith(id string) string {
+	if migration.ValidID(id) {
+		return "migration " + id
+	}
+	return "something else (" + id + ")"
+}
+
 // awaitOther waits for the end of a migration that is not ours. Where its guest stays, the
 // next round moves it.
 func (e *evacuation) awaitOther(ctx context.Context, name string) {
@@ -85,6 +93,7 @@ func (e *evacuation) awaitUnnamed(ctx context.Context, name, id string) {
 			return
 		case time.Now().After(until):
 			e.set(name, func(x *Guest) {
+				x.Migration = "" // it is none
 				x.Reason = fmt.Sprintf("something else is being done with it (%s), and is not over; see `godwit guest ls`", id)
 			})
 			return

@@ -27,10 +27,21 @@ func TestPlannedGuests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := words(result); !strings.HasPrefix(got, want) {
-				t.Errorf("%s, want %s", got, want)
+			if got := words(result); !strings.HasPrefix(got, want) || !result.OK && result.Guests[0].Migration != "" {
+				t.Errorf("%s (%q), want %s", got, result.Guests[0].Migration, want)
 			}
 		})
+	}
+}
+
+// TestBusyWith: what else is done with a guest than a migration is not called one.
+func TestBusyWith(t *testing.T) {
+	for id, want := range map[string]string{"m-00000001": "web→ it is busy with migration m-00000001", "stop": "web→ it is busy with something else (stop)"} {
+		h := &aHost{guests: guests("web")}
+		h.guests[0].Migration = id
+		if result, err := Run(t.Context(), h, Request{DryRun: true}); err != nil || words(result) != want {
+			t.Errorf("%s, %v, want %s", words(result), err, want)
+		}
 	}
 }
 

@@ -136,7 +136,7 @@ func (e *evacuation) round(ctx context.Context, info api.HostInfo) (more bool) {
 		case g.Migration == "":
 			idle = append(idle, g)
 		case e.req.DryRun:
-			e.set(g.Name, func(x *Guest) { x.Reason = "migration " + g.Migration + " of it is under way" })
+			e.set(g.Name, func(x *Guest) { x.Reason = "it is busy with " + BusyWith(g.Migration) })
 		case known.Migration != g.Migration:
 			e.set(g.Name, func(x *Guest) { x.Migration = g.Migration })
 			busy = g.Name

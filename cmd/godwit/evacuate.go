@@ -99,7 +99,7 @@ func tellGuest(w io.Writer, now time.Time, g evacuate.Guest) {
 	case g.Phase != "":
 		text = "phase " + string(g.Phase)
 	case g.To == "":
-		text = "is busy with migration " + g.Migration + ", which is waited for"
+		text = "is busy with " + evacuate.BusyWith(g.Migration) + ", which is waited for"
 	case g.Migration == "":
 		text = "will move" + predictedWords(g.Predicted)
 	default:
