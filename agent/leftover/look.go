@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -333,13 +334,11 @@ func multipath(_ context.Context, c *config.Config, o *owners) ([]Thing, error) 
 // halfWritten are files that a crash left before they got their name.
 func halfWritten(_ context.Context, c *config.Config, _ *owners) ([]Thing, error) {
 	var out []Thing
-	for _, pattern := range []string{".tmp-*", "*/.tmp-*"} {
-		for _, p := range statefile.Matching(c.State, pattern) {
-			if info, err := os.Stat(p); err != nil || time.Since(info.ModTime()) < time.Minute {
-				continue // being written
-			}
-			out = append(out, Thing{Kind: File, Name: p, remove: func(context.Context) error { return os.Remove(p) }})
+	for _, p := range slices.Concat(statefile.Half(c.State), statefile.Half(c.Run)) {
+		if info, err := os.Stat(p); err != nil || time.Since(info.ModTime()).Abs() < time.Minute { // a clock that was set back makes them of a time to come
+			continue // being written
 		}
+		out = append(out, Thing{Kind: File, Name: p, remove: func(context.Context) error { return os.Remove(p) }})
 	}
 	return out, nil
 }

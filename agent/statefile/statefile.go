@@ -96,12 +96,18 @@ const half = ".tmp-"
 // there, before it does.
 func Sweep(dir string) error {
 	var errs []error
-	for _, pattern := range []string{half + "*", filepath.Join("*", half+"*")} {
-		for _, path := range Matching(dir, pattern) {
-			errs = append(errs, os.Remove(path))
-		}
+	for _, path := range Half(dir) {
+		errs = append(errs, os.Remove(path))
 	}
 	return errors.Join(errs...)
+}
+
+// Half are the paths of what is not written yet, or never will be, in dir and in the directories in it.
+func Half(dir string) (paths []string) {
+	for _, pattern := range []string{half + "*", filepath.Join("*", half+"*")} {
+		paths = append(paths, Matching(dir, pattern)...)
+	}
+	return paths
 }
 
 // Matching are the paths of what is in dir by a pattern of fs.Glob, which must be a right one. dir itself is none, whatever it is called.
