@@ -15,9 +15,11 @@ func (w *watch) waits() bool {
 }
 
 // apart says whether no address by which the client of c is known reaches one that is announced.
-func (w *watch) apart(c mptcp.Connection) bool {
-	return !w.params.Reaches(c.Remote.Addr()) &&
-		!slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool { return w.params.Reaches(s.Remote.Addr()) })
+func (w *watch) apart(c mptcp.Connection) bool { return !reaches(w.params, c) }
+
+// reaches says whether an address by which the client of c is known reaches one that p announces.
+func reaches(p guest.AwaitJoin, c mptcp.Connection) bool {
+	return p.Reaches(c.Remote.Addr()) || slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool { return p.Reaches(s.Remote.Addr()) })
 }
 
 // leaves takes one from those that are behind.

@@ -197,6 +197,35 @@ func TestClosedListenerIsReached(t *testing.T) {
 	t.Logf("%+v", joins)
 }
 
+// TestBehindInFamily: a connection that began by IPv6 and goes on by IPv4 is told again of an IPv4 address, as its client has both.
+func TestBehindInFamily(t *testing.T) {
+	six, four := netip.MustParseAddrPort("[fd09::9]:1000"), netip.MustParseAddrPort("10.9.1.9:1000")
+	for name, c := range map[string]struct {
+		first  netip.AddrPort // where the client is that the connection began with
+		beside []netip.AddrPort
+		to4    bool
+		to6    bool
+	}{
+		"by IPv4":                         {four, nil, true, false},
+		"by IPv6":                         {six, nil, false, true},
+		"by IPv6, and goes on by IPv4":    {six, []netip.AddrPort{four}, true, true},
+		"by IPv6, more than once":         {six, []netip.AddrPort{six, six}, false, true},
+		"by IPv6, and by both since then": {six, []netip.AddrPort{six, four}, true, true},
+	} {
+		conn := mptcp.Connection{Local: netip.MustParseAddrPort("10.1.1.10:80"), Remote: c.first}
+		if c.first == six {
+			conn.Local = netip.MustParseAddrPort("[fd01::10]:80")
+		}
+		for _, remote := range c.beside {
+			conn.Subflows = append(conn.Subflows, mptcp.Subflow{Remote: remote, State: mptcp.StateEstablished})
+		}
+		w := &watch{behind: map[uint32]mptcp.Connection{7: conn}}
+		if to4, to6 := w.behindIn(to), w.behindIn(netip.MustParseAddr("fd09::2")); to4 != c.to4 || to6 != c.to6 {
+			t.Errorf("%s: told again of IPv4 %v, of IPv6 %v", name, to4, to6)
+		}
+	}
+}
+
 // TestNobodyIsToldAgainWhileOthersCome: thousands may take longer than a single one.
 func TestNobodyIsToldAgainWhileOthersCome(t *testing.T) {
 	setUp(t)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
 )
 
 const (
@@ -239,10 +240,11 @@ func addWithPort(e mptcp.Endpoint) (err error) {
 	return err
 }
 
-// behindIn says whether somebody of the address's family is behind.
+// behindIn says whether somebody is behind whose client is known by an address of the family of addr: a connection that began by
+// IPv6 may have gone on by IPv4.
 func (w *watch) behindIn(addr netip.Addr) bool {
 	for _, c := range w.behind {
-		if c.Local.Addr().Is4() == addr.Is4() {
+		if reaches(guest.AwaitJoin{Addrs: []netip.Addr{addr}}, c) {
 			return true
 		}
 	}
