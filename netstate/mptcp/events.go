@@ -23,6 +23,7 @@ const (
 	Created        EventKind = 1
 	Established    EventKind = 2
 	Closed         EventKind = 3
+	Removed        EventKind = 7 // the peer has withdrawn an address of its own (REMOVE_ADDR)
 	SubEstablished EventKind = 10
 	SubClosed      EventKind = 11
 	Lost           EventKind = 255

@@ -1,6 +1,8 @@
 package mptcp
 
 import (
+	"context"
+	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -45,6 +47,34 @@ func TestEventsOfAKind(t *testing.T) {
 			t.Errorf("%v of a kind that nobody asked for", e)
 		}
 	}
+}
+
+// TestWithdrawnAddress: when a peer withdraws an address of its own is told, of the side that hears of it.
+func TestWithdrawnAddress(t *testing.T) {
+	loopback(t, "10.7.3.1/32", "10.7.3.9/32")
+	if err := SetLimits(8, 8); err != nil {
+		t.Fatal(err)
+	}
+	_, server := connect(t, "10.7.3.1", true)
+	near, ok := side(t, portOf(t, server.LocalAddr()))
+	if !ok {
+		t.Fatal("the server has no connection")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	events, err := Events(ctx, SubEstablished, Removed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := Endpoint{ID: 9, Addr: netip.MustParseAddr("10.7.3.9"), Flags: FlagSubflow}
+	if err := AddEndpoint(other); err != nil {
+		t.Fatal(err)
+	}
+	waitEvent(t, events, func(e Event) bool { return e.Kind == SubEstablished && e.Token == near.Token })
+	if err := DelEndpoint(other.ID, other.Addr); err != nil {
+		t.Fatal(err)
+	}
+	waitEvent(t, events, func(e Event) bool { return e.Kind == Removed && e.Token == near.Token })
 }
 
 // queue is a socket that the kernel would tell when there is something to read, and how often it did.

@@ -5,10 +5,54 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/netstate/mptcp"
 )
+
+// TestDeafBackups: a client with backups moves. Its kernel tells that the address on which the connection began is gone, and of no
+// backup, as it has none by which to send that; nobody ever sends by those, so that nothing is seen to be unanswered. All
+// but the new ones go: an announcement by any of them reaches nobody.
+func TestDeafBackups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := netip.MustParseAddr("10.1.1.10")
+		begun := time.Now()
+		heard := map[uint16]time.Time{1: begun, 2: begun.Add(300 * time.Microsecond), 3: begun.Add(time.Millisecond)} // idle ever since, by remote port
+		time.Sleep(10 * time.Second)
+		m := &Moves{joined: map[uint32]arrival{}, left: map[uint32]time.Time{}}
+		for _, port := range []uint16{4, 5, 6} { // from where it is now
+			heard[port] = time.Now()
+			time.Sleep(15 * time.Millisecond) // a slow guest is told late
+			m.take(mptcp.Event{Kind: mptcp.SubEstablished, Token: 7}, time.Now())
+		}
+		m.take(mptcp.Event{Kind: mptcp.Removed, Token: 7}, time.Now())
+		m.take(mptcp.Event{Kind: mptcp.Removed, Token: 8}, time.Now()) // of its addresses it had several, and came from nowhere else
+		time.Sleep(2 * time.Second)
+		heard[4] = time.Now()
+		c := mptcp.Connection{}
+		for port := range uint16(6) {
+			place := byte(0)
+			if port >= 3 {
+				place = 1
+			}
+			c.Subflows = append(c.Subflows, mptcp.Subflow{Local: netip.AddrPortFrom(old, 80), State: mptcp.StateEstablished, FullyEstablished: true,
+				Remote:  netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, place, byte(port)}), port+1),
+				Figures: mptcp.Figures{Silent: time.Since(heard[port+1])}})
+		}
+		for token, want := range map[uint32][]uint16{7: {1, 2, 3}, 8: nil} {
+			c.Token = token
+			w := &watch{params: awaitOf(netip.MustParseAddr("10.2.1.10"), old), behind: map[uint32]mptcp.Connection{token: c}, moves: m}
+			var got []uint16
+			for _, s := range w.deaf() {
+				got = append(got, s.Remote.Port())
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("connection %d: %v, want %v", token, got, want)
+			}
+		}
+	})
+}
 
 // TestDeafSubflows: a client that has moved itself is announced to by a subflow that leads to
 // where it was, on kernels like 6.1: those go, but for the sake of a connection's last one.

@@ -20,6 +20,9 @@ const (
 	movedAtOnce = 64
 	// movedRest is how many times as long as a look took there is none after it.
 	movedRest = 10
+	// arrivesIn is within what subflows come from where a client is now, and are told of. What it was not heard by
+	// for so long before they came leads to where it was.
+	arrivesIn = time.Second
 )
 
 // Moves ends subflows that lead to where a client was, until ctx ends. A client that moves tells
@@ -27,17 +30,20 @@ const (
 // the very one that is dead. The kernel here then goes on sending by that, and takes it for stale only after
 // some of the connection's retransmission time-outs, which grow: the connection stands still for seconds.
 type Moves struct {
-	joined map[uint32]time.Time // when a connection got its last subflow, by token
+	joined map[uint32]arrival // when a connection got its last subflows, by token
 
 	mu   sync.Mutex
 	last map[netip.Addr]time.Time // when one of them did, by its address here
-	left map[uint32]time.Time     // when a client was heard last where it was, by the token of a connection of which one was ended
+	left map[uint32]time.Time     // when a client had left where it was, by the token of a connection of which it is known
 }
+
+// arrival is when the last subflows came that came together: the first of them, and the last.
+type arrival struct{ first, last time.Time }
 
 // Watch is Moves' work. It costs nothing while no connection gets a subflow, and the error is ErrUnsupported
 // where the kernel tells of none.
 func (m *Moves) Watch(ctx context.Context) error {
-	events, err := mptcp.Events(ctx, mptcp.SubEstablished)
+	events, err := mptcp.Events(ctx, mptcp.SubEstablished, mptcp.Removed)
 	if err != nil {
 		return err
 	}
@@ -45,7 +51,7 @@ func (m *Moves) Watch(ctx context.Context) error {
 }
 
 func (m *Moves) follow(ctx context.Context, events <-chan mptcp.Event, list func() ([]mptcp.Connection, error)) error {
-	m.joined = make(map[uint32]time.Time)
+	m.joined = make(map[uint32]arrival)
 	m.mu.Lock()
 	m.last, m.left = make(map[netip.Addr]time.Time), make(map[uint32]time.Time)
 	m.mu.Unlock()
@@ -109,36 +115,58 @@ func (m *Moves) Since(addrs []netip.Addr) (since time.Duration) {
 	return since
 }
 
-// leaves keeps when the client of a connection was heard last by subflows that lead to where it was. Those that may be gone
-// are forgotten with all others.
+// leaves keeps when the client of a connection had left where it was, as gone lead there: when it was heard there last, or just
+// before it came from somewhere else, as of its subflows some may have been idle for long. Those that may be gone are forgotten with all others.
 func (m *Moves) leaves(token uint32, gone []mptcp.Subflow, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, s := range gone {
-		if _, known := m.left[token]; !known && len(m.left) >= movedAtOnce {
-			clear(m.left)
-		}
-		if heard := now.Add(-s.Silent); heard.After(m.left[token]) {
-			m.left[token] = heard
-		}
+		m.leftAt(token, now.Add(-s.Silent))
+	}
+	if len(gone) > 0 {
+		m.withdraws(token)
 	}
 }
 
-// since is how long ago the client of a connection was heard last where it was; false: it is not known to have left.
+// withdraws is leaves of a client that has withdrawn an address, where it came from somewhere else before: it withdraws all of them, and
+// its kernel tells of those alone by which it can still send.
+func (m *Moves) withdraws(token uint32) {
+	if came, noted := m.joined[token]; noted {
+		m.leftAt(token, came.first.Add(-arrivesIn))
+	}
+}
+
+func (m *Moves) leftAt(token uint32, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, known := m.left[token]; !known && len(m.left) >= movedAtOnce {
+		clear(m.left)
+	}
+	if at.After(m.left[token]) {
+		m.left[token] = at
+	}
+}
+
+// since is how long ago the client of a connection had left where it was; false: it is not known to have left.
 func (m *Moves) since(token uint32) (time.Duration, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	heard, left := m.left[token]
-	return time.Since(heard), left
+	at, left := m.left[token]
+	return time.Since(at), left
 }
 
-// take notes who got a subflow, and says whether somebody did.
+// take notes who got a subflow, and says whether somebody did, and who has withdrawn an address after that.
 func (m *Moves) take(event mptcp.Event, now time.Time) (came bool) {
+	if event.Kind == mptcp.Removed {
+		m.withdraws(event.Token)
+	}
 	if event.Kind != mptcp.SubEstablished {
 		return false
 	}
-	if _, noted := m.joined[event.Token]; noted || len(m.joined) < movedAtOnce {
-		m.joined[event.Token] = now
+	if at, noted := m.joined[event.Token]; noted || len(m.joined) < movedAtOnce {
+		if !noted || now.Sub(at.last) > arrivesIn {
+			at.first = now
+		}
+		at.last = now
+		m.joined[event.Token] = at
 	}
 	return true
 }
@@ -149,9 +177,9 @@ func (m *Moves) dead(connections []mptcp.Connection, now time.Time) (dead []mptc
 	alive := make(map[uint32]bool)
 	for _, c := range connections {
 		at, noted := m.joined[c.Token]
-		if noted && now.Sub(at) <= movedFor && severalPlaces(c) {
+		if noted && now.Sub(at.last) <= movedFor && severalPlaces(c) {
 			alive[c.Token] = true
-			gone := left(c, now.Sub(at))
+			gone := left(c, now.Sub(at.last))
 			m.leaves(c.Token, gone, now)
 			dead = append(dead, gone...)
 		}

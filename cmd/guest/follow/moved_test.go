@@ -99,7 +99,7 @@ func TestCrowdIsLookedAtOnceItHasCome(t *testing.T) {
 // TestMovesForgets: what is looked at is bounded, in number and in time.
 func TestMovesForgets(t *testing.T) {
 	now := time.Unix(100, 0)
-	m := &Moves{joined: map[uint32]time.Time{}}
+	m := &Moves{joined: map[uint32]arrival{}}
 	for token := range uint32(2 * movedAtOnce) {
 		m.take(mptcp.Event{Kind: mptcp.SubEstablished, Token: token}, now)
 	}
@@ -126,7 +126,7 @@ func TestMovesForgets(t *testing.T) {
 	}
 }
 
-// TestWhoLeft: when a client was heard last where it was is known of those of which a subflow was ended, of the latest.
+// TestWhoLeft: when a client had left where it was is known of those of which a subflow was ended: it was heard there last, or came from somewhere else.
 func TestWhoLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, now := &Moves{left: map[uint32]time.Time{}}, time.Now()
@@ -136,15 +136,16 @@ func TestWhoLeft(t *testing.T) {
 			}
 			return out
 		}
-		m.joined = map[uint32]time.Time{1: now.Add(-2 * time.Second)}
+		came := now.Add(-2 * time.Second)
+		m.joined = map[uint32]arrival{1: {came, came}}
 		two := []mptcp.Subflow{{Remote: netip.MustParseAddrPort("198.18.0.1:1"), State: mptcp.StateEstablished, Figures: mptcp.Figures{Unanswered: deafAfter, Silent: 5 * time.Second}},
 			{Remote: netip.MustParseAddrPort("198.18.1.1:1"), State: mptcp.StateEstablished, FullyEstablished: true}}
 		m.dead([]mptcp.Connection{{Token: 1, Subflows: two}}, now)
 		m.leaves(1, gone(9*time.Second, 7*time.Second), now)
 		m.leaves(2, nil, now)
 		time.Sleep(time.Second)
-		if since, left := m.since(1); !left || since != 6*time.Second {
-			t.Errorf("it was heard last %v ago, %v; want 6s", since, left)
+		if since, left := m.since(1); !left || since != 4*time.Second {
+			t.Errorf("it had left %v ago, %v; want 4s, one before it came", since, left)
 		}
 		if _, left := m.since(2); left {
 			t.Error("one of which nothing was ended is said to have left")
