@@ -196,7 +196,14 @@ func (o *object) known(key, thing string, names []string) string {
 	}
 	allowed := listed(names)
 	switch n := o.fields[key].node.(type) {
+	case *ast.StringNode, *ast.LiteralNode:
+		if name != "" && slices.Contains(names, "") { // it may be the one
+			return ""
+		}
 	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode:
+		if slices.Contains(names, "") {
+			return ""
+		}
 		if name := n.GetToken().Value; slices.Contains(names, name) {
 			allowed = fmt.Sprintf("%q, in quotes", name)
 		}

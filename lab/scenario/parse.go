@@ -36,6 +36,7 @@ type file struct {
 
 	sites, hosts, clients, guests, traffic []string
 	places                                 []string            // sites and hosts: the words that a migration's destination may be
+	misread                                map[string]bool     // sites of whose guest_net something could not be read
 	uplinks                                map[string][]string // of a site
 	housed                                 map[string]int      // guests of a site
 }
@@ -47,17 +48,17 @@ func (f *file) read(root ast.Node) {
 	}
 	top.need("name", "sites")
 	f.out.Name = top.title("name")
-	f.uplinks, f.housed = map[string][]string{}, map[string]int{}
+	f.uplinks, f.housed, f.misread = map[string][]string{}, map[string]int{}, map[string]bool{}
 	f.readSites(top)
 	f.places = union(f.sites, f.hosts)
 	f.readEnd(top)
-	for _, n := range top.list("clients") {
+	for _, n := range f.entries(top, "clients", &f.clients) {
 		f.readClient(n)
 	}
-	for _, n := range top.list("guests") {
+	for _, n := range f.entries(top, "guests", &f.guests) {
 		f.readGuest(n)
 	}
-	for _, n := range top.list("traffic") {
+	for _, n := range f.entries(top, "traffic", &f.traffic) {
 		f.readTraffic(n)
 	}
 	for _, n := range top.list("steps") {
@@ -82,9 +83,21 @@ func byTime(a, b Step) int {
 	return int(min(1, max(-1, a.At.Time-b.At.Time)))
 }
 
-// define adds a new name to those of its sort, or reports that it is taken.
+// entries reads a list of what has names. "" among those stands for what could not be read: whoever refers to
+// a name that is not there may mean that, and nothing is said of it beside what is wrong there.
+func (f *file) entries(o *object, key string, names *[]string) []ast.Node {
+	before := len(f.found)
+	nodes := o.list(key)
+	if len(f.found) > before {
+		*names = append(*names, "")
+	}
+	return nodes
+}
+
+// define adds a new name to those of its sort, or reports that it is taken; "" is one that could not be read.
 func (f *file) define(names *[]string, o *object, thing, name string) bool {
 	if name == "" {
+		*names = append(*names, "")
 		return false
 	}
 	if slices.Contains(*names, name) {

@@ -60,12 +60,16 @@ const (
 )
 
 func (f *file) readSites(top *object) {
-	nodes := top.list("sites")
+	nodes := f.entries(top, "sites", &f.sites)
 	if top.isList("sites") && len(nodes) == 0 {
 		top.wrong("sites", "the scenario has no sites", fmt.Sprintf("1 to %d", maxSites))
 	}
+	if !top.has("sites") {
+		f.sites = append(f.sites, "")
+	}
 	if len(nodes) > maxSites {
 		top.wrong("sites", fmt.Sprintf("%d sites", len(nodes)), fmt.Sprintf("at most %d", maxSites))
+		f.sites = append(f.sites, "")
 		return
 	}
 	for _, n := range nodes {
@@ -76,6 +80,7 @@ func (f *file) readSites(top *object) {
 func (f *file) readSite(n ast.Node) {
 	o, ok := f.object(n, title("site", n), siteKeys)
 	if !ok {
+		f.define(&f.sites, o, "site", "")
 		return
 	}
 	o.need("name", "guest_net", "uplinks")
@@ -120,6 +125,8 @@ func (f *file) readGuestNet(o *object, site *Site) {
 	if !o.has("guest_net") {
 		return
 	}
+	before := len(f.found)
+	defer func() { f.misread[site.Name] = len(f.found) > before }()
 	net, ok := f.object(o.fields["guest_net"].node, "guest_net of "+o.what, []string{"v4", "v6"})
 	if !ok {
 		return
@@ -153,13 +160,15 @@ func (f *file) guestNet(o *object, key string, least, most int, allowed string) 
 }
 
 func (f *file) readUplinks(o *object, site *Site) {
-	nodes := o.list("uplinks")
+	var names []string
+	nodes := f.entries(o, "uplinks", &names)
+	defer func() { f.uplinks[site.Name] = names }()
 	if o.isList("uplinks") && len(nodes) == 0 || len(nodes) > maxUplinks {
 		o.wrong("uplinks", fmt.Sprintf("%s has %d uplinks", o.what, len(nodes)), fmt.Sprintf("1 to %d", maxUplinks))
+		names = append(names, "")
 		return
 	}
 	guest := false
-	var names []string
 	for i, n := range nodes {
 		u, ok := f.readUplink(n, o.what, i == 0, &names)
 		if !ok {
@@ -168,7 +177,6 @@ func (f *file) readUplinks(o *object, site *Site) {
 		guest = guest || u.Carries != CarriesMigration
 		site.Uplinks = append(site.Uplinks, u)
 	}
-	f.uplinks[site.Name] = names
 	if len(nodes) > 0 && !guest {
 		o.wrong("uplinks", "no uplink of "+o.what+" carries guest traffic", "carries: guest or both on at least one")
 	}
@@ -177,6 +185,7 @@ func (f *file) readUplinks(o *object, site *Site) {
 func (f *file) readUplink(n ast.Node, of string, first bool, names *[]string) (Uplink, bool) {
 	o, ok := f.object(n, title("uplink", n)+" of "+strings.TrimPrefix(of, "site "), uplinkKeys)
 	if !ok {
+		f.define(names, o, "uplink", "")
 		return Uplink{}, false
 	}
 	o.need("name")

@@ -207,6 +207,9 @@ func (f *file) link(o *object) (site, uplink string) {
 		if s == site || site == "" {
 			names = union(f.uplinks[s], names)
 		}
+		if s == "" && site == "" {
+			names = append(names, "") // what could not be read has others
+		}
 	}
 	return site, o.known("uplink", strings.TrimSuffix("uplink of "+site, " of "), names)
 }

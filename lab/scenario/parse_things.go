@@ -39,6 +39,7 @@ const (
 func (f *file) readClient(n ast.Node) {
 	o, ok := f.object(n, title("client", n), clientKeys)
 	if !ok {
+		f.define(&f.clients, o, "client", "")
 		return
 	}
 	o.need("name")
@@ -99,6 +100,7 @@ func (f *file) clientUplinks(o *object) []string {
 func (f *file) readGuest(n ast.Node) {
 	o, ok := f.object(n, title("guest", n), guestKeys)
 	if !ok {
+		f.define(&f.guests, o, "guest", "")
 		return
 	}
 	o.need("name", "site")
@@ -209,6 +211,7 @@ func (f *file) entry(o *object, key string, n ast.Node) *object {
 func (f *file) readTraffic(n ast.Node) {
 	o, ok := f.object(n, title("traffic", n), trafficKeys)
 	if !ok {
+		f.define(&f.traffic, o, "traffic", "")
 		return
 	}
 	o.need("name", "client", "guest", "kind")
@@ -277,7 +280,7 @@ func (f *file) family(o *object, t *Traffic) {
 		t.Family = "v6"
 	}
 	t.Family = o.word("family", t.Family, "v4", "v6")
-	if !site.GuestV4.IsValid() && !site.GuestV6.IsValid() { // that is wrong already
+	if f.misread[site.Name] || !site.GuestV4.IsValid() && !site.GuestV6.IsValid() { // that is wrong already
 		return
 	}
 	if ok && (t.Family == "v4" && !site.GuestV4.IsValid() || t.Family == "v6" && !site.GuestV6.IsValid()) {

@@ -1,0 +1,76 @@
+package scenario
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// TestReferencesToWhatCannotBeRead: of a name that may be that of something which cannot be read nothing is said: once that is mended, it is known.
+func TestReferencesToWhatCannotBeRead(t *testing.T) {
+	const whole = `name: w
+sites:
+  - {name: a, guest_net: {v4: 10.1.1.0/24, v6: "fd00:1::/64"}, uplinks: [{name: p}]}
+  - {name: b, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: p}]}
+clients:
+  - {name: c, at: a}
+guests:
+  - {name: g, site: a}
+traffic:
+  - {name: t, client: c, guest: g, kind: ticks, family: v4}
+steps:
+  - {at: 2s, migrate: {guest: g, to: b}}
+  - {at: 3s, cut: {site: a, uplink: p, for: 1s}}
+  - {at: 3s, move: {client: c, to: b}}
+expect:
+  - {service_gap: {traffic: t, below: 1s}}
+  - {vm_downtime: {below: 1s}}
+`
+	if _, err := Parse("f", []byte(whole)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		put  [][2]string
+		want []string // what is wrong; each error begins so
+	}{
+		"no sites":                              {[][2]string{{"sites:\n", "sites: 5\nxx:\n"}}, []string{"sites of the scenario is", `unknown key "xx"`}},
+		"sites are missing":                     {[][2]string{{"sites:\n", "xx:\n"}}, []string{"the scenario has no sites", `unknown key "xx"`}},
+		"a site that is no map":                 {[][2]string{{"  - {name: b, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: p}]}", "  - b"}}, []string{"site is"}},
+		"a site's name":                         {[][2]string{{"name: a,", `name: "a a",`}, {"site: a", `site: "a a"`}, {"at: a", `at: "a a"`}}, []string{"name"}},
+		"a subnet":                              {[][2]string{{"v4: 10.1.1.0/24", "v4: 10.1.1.0"}}, []string{"v4 of guest_net"}},
+		"uplinks":                               {[][2]string{{"\"fd00:1::/64\"}, uplinks: [{name: p}]", "\"fd00:1::/64\"}, uplinks: {name: p}"}}, []string{"uplinks of site a is"}},
+		"an uplink":                             {[][2]string{{"\"fd00:1::/64\"}, uplinks: [{name: p}]", "\"fd00:1::/64\"}, uplinks: [p]"}}, []string{"uplink of a is"}},
+		"no uplinks":                            {[][2]string{{"\"fd00:1::/64\"}, uplinks: [{name: p}]", "\"fd00:1::/64\"}, uplinks: []"}}, []string{"site a has 0 uplinks"}},
+		"clients":                               {[][2]string{{"clients:\n", "clients: {}\nxx:\n"}}, []string{"clients of the scenario is", `unknown key "xx"`}},
+		"a client":                              {[][2]string{{"{name: c, at: a}", "c"}}, []string{"client is"}},
+		"a client's name":                       {[][2]string{{"{name: c,", `{name: "c c",`}, {"client: c,", `client: "c c",`}}, []string{"name"}},
+		"a client's name, a number":             {[][2]string{{"{name: c,", `{name: 5,`}, {"client: c,", `client: 5,`}}, []string{"name of client"}},
+		"a client without a name":               {[][2]string{{"{name: c,", "{"}}, []string{"client has no name"}},
+		"a client with an empty one":            {[][2]string{{"{name: c,", `{name: "",`}}, []string{"name"}},
+		"a client with none":                    {[][2]string{{"{name: c,", `{name: ,`}}, []string{"name"}},
+		"a guest":                               {[][2]string{{"{name: g, site: a}", "[g]"}}, []string{"guest is"}},
+		"a guest's name":                        {[][2]string{{"{name: g,", "{name: -g,"}}, []string{"name"}},
+		"traffic":                               {[][2]string{{"{name: t,", "{name: [t],"}}, []string{"name of traffic is"}},
+		"one that is there, and another's name": {[][2]string{{"guest: g, to: b", "guest: h, to: b"}}, []string{`unknown guest "h"`}},
+	} {
+		text := whole
+		for _, p := range c.put {
+			text = strings.ReplaceAll(text, p[0], p[1])
+		}
+		_, err := Parse("f", []byte(text))
+		var all *Errors
+		if !errors.As(err, &all) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for i, e := range all.List {
+			if i >= len(c.want) || !strings.HasPrefix(e.What, c.want[i]) {
+				t.Errorf("%s: %v, want %q", name, err, c.want)
+				break
+			}
+		}
+		if len(all.List) < len(c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
