@@ -20,24 +20,26 @@ func (p *Parser) head() (Event, error) {
 	}
 	for opaque == "" {
 		b, err := p.in.peek(5)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
+		}
+		kind := b[0] // what is read next may take the place of b
+		switch {
 		case len(p.pro.Head) > maxHead:
 			return nil, fmt.Errorf("more than %d bytes before RAM", maxHead)
-		case b[0] == secCommand:
+		case kind == secCommand:
 			opaque, err = p.headCommand()
-		case b[0] == secStart || b[0] == secFull:
+		case kind == secStart || kind == secFull:
 			var name string
 			if name, err = p.peekName(); err != nil {
 				return nil, err
 			}
-			if name == ramName && b[0] == secStart {
+			if name == ramName && kind == secStart {
 				return p.start()
 			}
 			opaque = fmt.Sprintf("section %q", name)
 		default:
-			err = fmt.Errorf("section type %#02x before RAM", b[0])
+			err = fmt.Errorf("section type %#02x before RAM", kind)
 		}
 		if err != nil {
 			return nil, err
@@ -163,7 +165,6 @@ func (p *Parser) capabilities() error {
 
 func (p *Parser) headCommand() (opaque string, err error) {
 	var c Command
-	at := p.in.off
 	known, err := p.readCommand(&c)
 	if err != nil {
 		return "", err
@@ -172,7 +173,7 @@ func (p *Parser) headCommand() (opaque string, err error) {
 		return c.Code.String(), nil
 	}
 	c.At = len(p.pro.Head)
-	p.pro.Head = append(p.pro.Head, p.in.buf[at:p.in.off]...)
+	p.pro.Head = append(p.pro.Head, p.in.buf[p.in.off-5-len(c.Data):p.in.off]...)
 	c.Data = slices.Clone(c.Data)
 	p.pro.Commands = append(p.pro.Commands, c)
 	return "", nil
