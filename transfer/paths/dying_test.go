@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"godwit/transfer/wire"
 )
 
 // TestNothingIsLostWhenLanesDie kills, cuts and heals lanes at random while frames and
@@ -153,5 +155,40 @@ func TestProcessThatStoodStill(t *testing.T) {
 		}
 		here.Close()
 		there.Close()
+	}
+}
+
+// TestArrivedOnALaneThatDied: what arrived on a lane that died before its acknowledgement came, which then comes on another, arrived over
+// that path, and never went again.
+func TestArrivedOnALaneThatDied(t *testing.T) {
+	const size = 1000
+	s := &Sender{unacked: map[uint64]*frame{}, config: SenderConfig{Acked: func(uint64) {}}}
+	s.init(t.Context(), s, identity, nil)
+	lane := func(path string) *lane {
+		here, there := net.Pipe()
+		t.Cleanup(func() { here.Close(); there.Close() })
+		l := &lane{s: &s.session, path: path, conn: here}
+		s.lanes = append(s.lanes, l)
+		return l
+	}
+	a, b := lane("a"), lane("b")
+	for n := range uint64(3) {
+		if err := s.Send(t.Context(), n+1, make([]byte, size), false); err != nil {
+			t.Fatal(err)
+		}
+		if fl := s.pick(a, time.Now()); fl == nil || fl.frame.number != n+1 {
+			t.Fatalf("a has %+v", fl)
+		}
+	}
+	a.end(errStalled)
+	if fl := s.pick(b, time.Now()); fl == nil || fl.frame.number != 1 { // the others wait
+		t.Fatalf("b has %+v", fl)
+	}
+	if err := s.heardFrames(b, wire.Ack{Frames: 3}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	stats := s.Stats()
+	if stats.Acked != 3*size || s.path("a").Acked != 2*size || s.path("b").Acked != size || stats.Repeated != size {
+		t.Errorf("%+v", stats)
 	}
 }

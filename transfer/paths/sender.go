@@ -57,6 +57,7 @@ type frame struct {
 	payload []byte
 	urgent  bool
 	flights []*flight
+	was     *lane // the last that died with it; nil: none has
 }
 
 func (f *frame) size() int64 { return int64(len(f.payload)) }
@@ -262,7 +263,7 @@ func (s *Sender) unqueue() {
 }
 
 func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
-	if len(f.flights) > 0 {
+	if len(f.flights) > 0 || f.was != nil {
 		s.repeated += f.size()
 	}
 	fl := &flight{frame: f, lane: l}
@@ -286,9 +287,8 @@ func (s *Sender) drop(l *lane) {
 		f := fl.frame
 		f.flights = slices.DeleteFunc(f.flights, func(other *flight) bool { return other == fl })
 		if s.unacked[f.number] != nil && len(f.flights) == 0 {
-			back = append(back, f)
+			back, f.was = append(back, f), l
 			s.queued += f.size()
-			s.repeated += f.size()
 		}
 	}
 	l.flights = nil
@@ -335,6 +335,9 @@ func (s *Sender) settle(l *lane, number uint64, now time.Time) {
 	s.bytes -= f.size()
 	s.ackedBytes += f.size()
 	s.ackedFrames++
+	if len(f.flights) == 0 && f.was != nil { // it had arrived, and its lane died with the word of it
+		s.path(f.was.path).Acked += f.size()
+	}
 	first := slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.lane == l })
 	if first < 0 { // said on another lane: hardly of one on which nothing moves
 		first = slices.IndexFunc(f.flights, func(fl *flight) bool { return !fl.lane.stuck(now) })

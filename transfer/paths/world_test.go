@@ -265,4 +265,13 @@ func (w *world) settle(n, size int, limit time.Duration) {
 	if len(w.got) != n {
 		w.t.Fatalf("%d frames, not %d", len(w.got), n)
 	}
+	for end, stats := range map[string]Stats{"sender": w.s.Stats(), "receiver": w.r.Stats()} {
+		paths := int64(0)
+		for _, p := range stats.Paths {
+			paths += p.Acked
+		}
+		if paths != stats.Acked {
+			w.t.Fatalf("%s: %d bytes arrived, and %d over its paths", end, stats.Acked, paths)
+		}
+	}
 }
