@@ -312,6 +312,27 @@ func (f *fakes) settle(t *testing.T) {
 	}
 }
 
+// addUp compares the figures of a migration that has ended.
+func (f *fakes) addUp(t *testing.T, s proxy.Stats) {
+	t.Helper()
+	var versions, coded, paths int64
+	for coding, n := range s.Codings.Pages {
+		versions, coded = versions+int64(n), coded+int64(s.Codings.Bytes[coding]) //nolint:gosec // counts
+	}
+	for _, p := range s.Paths {
+		paths += p.Acked
+	}
+	if there := f.dst.Stats().Acked; coded != s.Acked || paths != s.Acked || there != s.Acked {
+		t.Errorf("%d bytes were coded, %d acknowledged, of these %d by path, and %d came", coded, s.Acked, paths, there)
+	}
+	if put := int64(s.Put - s.Superseded - s.Unchanged); s.Missed == 0 && put != versions { //nolint:gosec // counts
+		t.Errorf("%d versions of pages went of %d", versions, put)
+	}
+	if s.Queue > 0 || s.Waiting > 0 || s.InFlight > 0 || s.Delivered != fakePages {
+		t.Errorf("something is left: %+v", s)
+	}
+}
+
 // TestMemoryIsWhole sends streams of made guests while lanes break at random.
 func TestMemoryIsWhole(t *testing.T) {
 	for seed := range uint64(6) {
@@ -354,6 +375,7 @@ func TestMemoryIsWhole(t *testing.T) {
 				t.Errorf("tail of %d bytes, not %d", len(f.to.tail), len(fakeTail()))
 			}
 			s := f.src.Stats()
+			f.addUp(t, s)
 			t.Logf("codings %v, missed %d, superseded %d, rounds %d, repeated %d", s.Codings.Pages, s.Missed, s.Superseded, s.Round, s.Repeated)
 		})
 	}
