@@ -6,7 +6,7 @@ const (
 	// lookEvery is between two looks at where the time went.
 	lookEvery = 200 * time.Millisecond
 	// busy is the share of the time that coding and writing take from which on the stream is held up by them; else it
-	// is by who writes to it, and no level is any better.
+	// is by who writes to it, and no level is any better, unless that waits while much is coded.
 	busy = 0.7
 	// heldUp is the share that writing takes from which on a higher level is tried, if it is expected to work no more than
 	// mostWork of the time: harder is how many times the work of a level the next one is.
@@ -42,8 +42,9 @@ func (c *choice) see(n int, begun, coded, written time.Time) {
 	c.plain += n
 	c.coding, c.writing = c.coding+coded.Sub(begun), c.writing+written.Sub(coded)
 	if all := written.Sub(c.looked); all >= lookEvery {
-		if c.coding+c.writing > time.Duration(busy*float64(all)) {
-			c.look(float64(c.coding)/float64(all), float64(c.writing)/float64(all))
+		coding, writing := float64(c.coding)/float64(all), float64(c.writing)/float64(all)
+		if coding+writing > busy || coding > muchWork {
+			c.look(coding, writing)
 		}
 		c.plain, c.coding, c.writing, c.looked = 0, 0, 0, written
 	}

@@ -151,3 +151,16 @@ func TestSlowWriter(t *testing.T) {
 		t.Errorf("levels %v", used)
 	}
 }
+
+// TestWriterThatWaits: who writes on only when the last was taken is held up by packing, and not for long where that takes much of the
+// time, though the writer is slower than all else.
+func TestWriterThatWaits(t *testing.T) {
+	for _, write := range []float64{30e6, 100e6, 150e6, 300e6} {
+		w := world{now: time.Unix(1, 0), code: [levels]float64{0, 70e6, 30e6, 12e6}, ratio: [levels]float64{1, 2, 2.2, 2.35}, link: 1e9, write: write}
+		used, bytes := w.run(&choice{level: Fastest}, 30)
+		w.code, w.ratio = [levels]float64{1e15, 1e15, 1e15, 1e15}, [levels]float64{1, 1, 1, 1}
+		if _, without := w.run(&choice{}, 30); bytes < (1-muchWork)*without {
+			t.Errorf("%.0f MB got through, %.0f without; levels %v", bytes/1e6, without/1e6, used)
+		}
+	}
+}
