@@ -1,0 +1,119 @@
+package proxy_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/internal/socket"
+	"godwit/transfer/inlet"
+	"godwit/transfer/proxy"
+)
+
+// TestRefillIsWhole ends the proxies of guests whose rest follows them, again and again and in any order, and has others bring what is
+// missing: each page comes once, in its newest version.
+func TestRefillIsWhole(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { refillIsWhole(t, rand.New(rand.NewPCG(seed, 9))) })
+	}
+}
+
+func refillIsWhole(t *testing.T, rng *rand.Rand) {
+	entrance := filepath.Join(t.TempDir(), "inlet")
+	listener, err := socket.Listen(entrance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- inlet.Serve(listener) }()
+	guest := &follower{blocks: fakePrologue(t).Blocks, missing: map[uint64]bool{}}
+	f := newFakesTo(t, 0, guest.load, proxy.DestinationConfig{Inlet: entrance}, proxy.SourceConfig{Postcopy: true})
+	f.rounds(t, rng)
+	f.src.AllowSwitchover()
+	if !f.src.PostCopy() {
+		t.Fatal("the rest cannot follow")
+	}
+	f.limit.Set(200<<10 + rng.Int64N(1<<20))
+	for range 700 { // the last round
+		f.from.write(t, rng, rng.Uint64N(fakePages))
+	}
+	if err := errors.Join(f.from.w.End(), f.from.w.Tail(fakeTail())); err != nil {
+		t.Fatal(err)
+	}
+	<-f.dst.HandedOver()
+	last := f
+	for range 1 + rng.IntN(3) {
+		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		last.endInAnyOrder(rng)
+		next := f.again(t, rng, entrance)
+		if next == nil {
+			break // it was all there
+		}
+		last = next
+	}
+	last.limit.Set(0)
+	select {
+	case <-f.to.done:
+	case <-time.After(2 * hang):
+		t.Fatalf("source %v, destination %v; %+v", last.src.Err(), last.dst.Err(), last.src.Stats())
+	}
+	if err := <-ended; f.to.err != nil || err != nil {
+		t.Fatalf("QEMU %v, inlet %v", f.to.err, err)
+	}
+	if f.to.memory = guest.memory; last != f {
+		last.to = f.to
+		last.settle(t)
+	}
+}
+
+// endInAnyOrder ends both proxies, or has one find out that the other has ended.
+func (f *fakes) endInAnyOrder(rng *rand.Rand) {
+	switch rng.IntN(3) {
+	case 0:
+		f.src.Close()
+		f.dst.Close()
+	case 1:
+		f.dst.Close()
+		f.src.Close()
+	default:
+		for _, u := range f.uplinks {
+			u.set(true)
+		}
+		f.src.Close()
+		f.dst.Close()
+	}
+}
+
+// again is the stopped guest's QEMU that migrates once more, and proxies that bring what is missing; nil: nothing is.
+func (f *fakes) again(t *testing.T, rng *rand.Rand, entrance string) *fakes {
+	t.Helper()
+	c, err := inlet.Dial(t.Context(), entrance)
+	if err != nil {
+		return nil
+	}
+	left := c.Missing.Left()
+	c.Close()
+	if left == 0 {
+		return nil
+	}
+	next := newFakesTo(t, 0, nil, proxy.DestinationConfig{Inlet: entrance, Resume: true}, proxy.SourceConfig{Refill: true})
+	next.limit.Set(200<<10 + rng.Int64N(1<<20))
+	next.from.memory = f.from.memory
+	t.Logf("%d pages are missing", left)
+	go func() { // it may end at any time
+		w := next.from.w
+		err := w.Begin()
+		for page := uint64(0); page < fakePages && err == nil; page++ {
+			if f.from.memory[page] == nil {
+				err = w.Zero(page)
+			} else {
+				err = w.Page(page, f.from.memory[page])
+			}
+		}
+		errors.Join(err, w.End(), w.Tail(fakeTail())) //nolint:errcheck // as above
+	}()
+	return next
+}
