@@ -16,7 +16,8 @@ type model struct {
 	bound     int
 	waiting   map[uint64]byte
 	whole     map[uint64]bool
-	heat      map[uint64]int // of pages that were seen
+	known     map[uint64]bool // those that wait in their first version, with an odd content
+	heat      map[uint64]int  // of pages that were seen
 	flight    map[uint64]*Frame
 	carried   map[uint64]map[uint64]byte // by frame
 	pins      int                        // bases of frames not sent yet
@@ -77,8 +78,10 @@ func (m memoryFile) ReadAt(p []byte, at int64) (int, error) {
 
 func newModel(t *rapid.T) *model {
 	bound := rapid.IntRange(1, 2*modelPages).Draw(t, "bound")
+	store := New(modelPages, NewArena(int64(bound)*Size, nil, memoryFile{}))
+	store.Foresee(func(data []byte) bool { return data[0]%2 == 1 })
 	return &model{
-		t: t, bound: bound, store: New(modelPages, NewArena(int64(bound)*Size, nil, memoryFile{})),
+		t: t, bound: bound, store: store, known: map[uint64]bool{},
 		waiting: map[uint64]byte{}, whole: map[uint64]bool{}, heat: map[uint64]int{}, flight: map[uint64]*Frame{},
 		carried: map[uint64]map[uint64]byte{}, sent: map[uint64]bool{}, delivered: map[uint64]delivered{},
 		newest: map[uint64]byte{}, missed: map[uint64]uint64{}, last: map[uint64]uint64{},
@@ -137,10 +140,11 @@ func (m *model) put(page uint64, id byte) {
 	if waits != (m.store.Progress().Superseded > before.Superseded) {
 		m.t.Fatalf("page %d: superseded, though waiting is %v", page, waits)
 	}
+	delete(m.known, page)
 	if _, ok := m.heat[page]; ok {
 		m.heat[page]++
-	} else {
-		m.heat[page] = 0
+	} else if m.heat[page] = 0; id%2 == 1 {
+		m.known[page] = true
 	}
 	m.waiting[page] = id
 }
@@ -175,6 +179,7 @@ func (m *model) accept(f *Frame) {
 			m.pins++
 		}
 		carried[p.Number], m.last[p.Number] = id, f.Number
+		delete(m.known, p.Number)
 		delete(m.waiting, p.Number)
 		delete(m.whole, p.Number)
 	}
@@ -256,8 +261,8 @@ func (m *model) check(t *rapid.T) {
 	for _, carried := range m.carried {
 		in += len(carried)
 	}
-	if p.Waiting != uint64(len(m.waiting)) || p.InFlight != uint64(in) || p.Frames != m.frames || p.Delivered != uint64(len(m.delivered)) {
-		t.Fatalf("%+v; model has %d waiting, %d in flight, %d frames, %d delivered", p, len(m.waiting), in, m.frames, len(m.delivered))
+	if p.Waiting != uint64(len(m.waiting)) || p.Known != uint64(len(m.known)) || p.InFlight != uint64(in) || p.Frames != m.frames || p.Delivered != uint64(len(m.delivered)) {
+		t.Fatalf("%+v; model has %d waiting, %d known, %d in flight, %d frames, %d delivered", p, len(m.waiting), len(m.known), in, m.frames, len(m.delivered))
 	}
 	if got, want := int(p.Held+p.Spilled)/Size, m.slots()+int(p.Bases); got != want {
 		t.Fatalf("%d slots in use, should be %d", got, want)

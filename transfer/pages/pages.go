@@ -91,6 +91,7 @@ type Progress struct {
 	Zeros     uint64 // of those that wait and may be taken: pages of zeros
 	Kept      uint64 // of those that wait: kept back until Stop, see Skip and Settle
 	Behind    uint64 // of those that wait: an older version of theirs is in flight
+	Known     uint64 // of those that wait: in their first version, and known elsewhere, see Foresee
 	InFlight  uint64 // in frames that are not acknowledged
 	Frames    uint64 // taken so far
 	Delivered uint64 // the destination has some version of them

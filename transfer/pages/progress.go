@@ -16,6 +16,14 @@ func (s *Store) countRound(number uint64) {
 	s.counts.Rounds[len(s.counts.Rounds)-1]++
 }
 
+// Foresee has Progress count what waits in its first version and is known elsewhere. That is what knows says, which Put asks with the
+// store locked; call this before it.
+func (s *Store) Foresee(knows func(data []byte) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.knows = knows
+}
+
 // Progress returns the counts.
 func (s *Store) Progress() Progress {
 	s.mu.Lock()

@@ -20,10 +20,11 @@ type Store struct {
 	ended, stopped, postCopy bool
 
 	skip       int
-	settleFrom uint64 // see Settle: a page of this frame or a later one is held back; 0: none is
-	settleMost uint64 // how many are held back at most
-	hold       bool   // see Hold
-	refused    bool   // Put was refused since there was last room
+	settleFrom uint64                 // see Settle: a page of this frame or a later one is held back; 0: none is
+	settleMost uint64                 // how many are held back at most
+	hold       bool                   // see Hold
+	refused    bool                   // Put was refused since there was last room
+	knows      func(data []byte) bool // see Foresee; nil: nothing is known
 
 	wait     [Classes]*set // pages with content that may be taken, by heat
 	zeros    *set          // zero pages that may be taken
@@ -74,6 +75,7 @@ const (
 	brief                        // it is not, when the content goes
 	hastened                     // is among those that are urgent
 	nearby                       // and its area among those that are near
+	foreseen                     // what waits is the first version, and known elsewhere
 )
 
 func (p *page) is(f flags) bool { return p.flags&f != 0 }
@@ -132,10 +134,14 @@ func (s *Store) Put(number uint64, data []byte) error {
 		s.counts.Superseded++
 		s.unqueue(number, p)
 	}
+	known := !p.is(seen) && data != nil && s.knows != nil && s.knows(data)
 	p.flags |= seen | waiting
-	p.flags &^= waitsZero // one that was missed stays whole: the destination waits for it, whatever it had before
+	p.flags &^= waitsZero | foreseen // one that was missed stays whole: the destination waits for it, whatever it had before
 	if data == nil {
 		p.flags |= waitsZero
+	}
+	if known {
+		p.flags |= foreseen
 	}
 	s.queue(number, p)
 	return nil
@@ -238,6 +244,9 @@ func (s *Store) fail(err error) error {
 // queue makes a waiting page available, unless its own older frame is under way.
 func (s *Store) queue(number uint64, p *page) {
 	s.counts.Waiting++
+	if p.is(foreseen) {
+		s.counts.Known++
+	}
 	if p.flight > 0 && !s.stopped {
 		s.blocked.add(number)
 		return
@@ -257,6 +266,9 @@ func (s *Store) available(number uint64, p *page) {
 
 func (s *Store) unqueue(number uint64, p *page) {
 	s.counts.Waiting--
+	if p.is(foreseen) {
+		s.counts.Known--
+	}
 	s.blocked.remove(number)
 	s.heldBack.remove(number)
 	s.zeros.remove(number)

@@ -170,7 +170,7 @@ func (s *Store) take(f *Frame, number uint64, p *page) {
 	}
 	s.unqueue(number, p)
 	p.slot = 0
-	p.flags &^= waiting | whole
+	p.flags &^= waiting | whole | foreseen
 	p.flight++
 	p.last = f.Number
 	s.counts.InFlight++

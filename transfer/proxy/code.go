@@ -278,6 +278,18 @@ func follow(average *float64, bytes uint64, n int) {
 // leastPage is what a page costs at least, bytes: its number, and its share of a frame.
 const leastPage = 8.0
 
+// knownPage is what a page costs that the destination has from elsewhere, bytes: its number, its place there and its identity.
+const knownPage = 40.0
+
+// foresees says whether the destination has offered a content.
+func (s *Source) foresees(data []byte) bool {
+	if s.offered.Len() == 0 {
+		return false
+	}
+	_, _, ok := s.offered.Lookup(pages.Fast(data))
+	return ok
+}
+
 // pageBytes is how long a page is, coded, lately: one that the destination has had in an
 // older version, or a new one.
 func (s *Source) pageBytes(again bool) float64 {
@@ -288,7 +300,7 @@ func (s *Source) pageBytes(again bool) float64 {
 	case again && s.again > 0:
 		size = s.again
 	case again: // what the guest wrote is not what the destination has from elsewhere
-		size = max(s.fresh, s.unlike)
+		size = s.whole()
 	}
 	if size == 0 {
 		size = pages.Size / 2
@@ -300,10 +312,15 @@ func (s *Source) pageBytes(again bool) float64 {
 func (s *Source) wholeBytes() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if size := max(s.fresh, s.unlike); size > 0 {
-		return size
+	return s.whole()
+}
+
+// whole is wholeBytes; under mu.
+func (s *Source) whole() float64 {
+	if s.unlike == 0 { // all was known so far
+		return pages.Size / 2
 	}
-	return pages.Size / 2
+	return max(s.fresh, s.unlike)
 }
 
 // coded is how many bytes what waits will be.
@@ -319,7 +336,13 @@ func (s *Source) codedContents(p pages.Progress) float64 {
 	}
 	contents := p.Waiting - p.Zeros
 	fresh := min(seen-min(seen, p.Delivered+p.InFlight), contents)
-	size := float64(fresh)*s.pageBytes(false) + float64(contents-fresh)*s.pageBytes(true)
+	size := float64(contents-fresh) * s.pageBytes(true)
+	if s.offered.Len() > 0 { // what is known lies together: what was coded lately says nothing of what waits
+		known := min(p.Known, fresh)
+		size += float64(known)*knownPage + float64(fresh-known)*s.wholeBytes()
+	} else {
+		size += float64(fresh) * s.pageBytes(false)
+	}
 	if s.settling.Load() { // before that they will have come to rest when the guest is stopped
 		size += float64(min(p.Behind, contents-fresh)) * max(s.wholeBytes()-s.pageBytes(true), 0)
 	}

@@ -124,6 +124,44 @@ func TestOfferComesBeforeMemory(t *testing.T) {
 	}
 }
 
+// TestQueueOfWhatIsKnown: what is offered counts for little while it waits to be sent.
+func TestQueueOfWhatIsKnown(t *testing.T) {
+	const some = 200 // that the buffer has room for
+	memory, path := keptMemory(t, rand.New(rand.NewPCG(6, 6)))
+	earlier, err := visit.OpenKept(path, visitKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFakesOf(t, nil, earlier)
+	f.offered(t)
+	if err := f.from.w.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	put := func(first, end uint64) {
+		for page := first; page < end; page++ {
+			f.from.memory[page] = memory[page]
+			if err := f.from.w.Page(page, memory[page]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(0, 1)
+	f.delivered(t, 1)
+	f.src.Drain(t.Context()) // what comes now waits
+	put(1, some)
+	if err := f.from.w.EndPart(); err != nil {
+		t.Fatal(err)
+	}
+	s := f.src.Stats()
+	for ; s.Put < some; s = f.src.Stats() {
+		time.Sleep(time.Millisecond)
+	}
+	if s.Waiting < some-1 || s.Known != s.Waiting || s.Queue > some*100 {
+		t.Errorf("%d pages wait, %d of them are known, by the queue that is %d bytes", s.Waiting, s.Known, s.Queue)
+	}
+	f.switchOver(t)
+}
+
 // A host that has not what it says gets it: its kept memory breaks after it was offered.
 func TestReturnToAHostThatLies(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))

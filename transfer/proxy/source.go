@@ -234,6 +234,7 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 		return err
 	}
 	store := pages.New(pro.Blocks.Pages(), pages.NewArena(s.config.Buffer, s.memory.Grow, file))
+	store.Foresee(s.foresees)
 	s.mu.Lock()
 	s.store = store
 	s.mu.Unlock()

@@ -15,7 +15,7 @@ func flyingTwice(t *testing.T, hot uint64) (*Source, *pages.Frame) {
 	s := &Source{
 		ctx: t.Context(), sender: paths.NewSender(t.Context(), paths.SenderConfig{}),
 		store: pages.New(2*hot, pages.NewArena(int64(4*hot)*pages.Size, nil, nil)), //nolint:gosec // few
-		again: 40, fresh: 4000,
+		again: 40, fresh: 4000, unlike: 4000,
 	}
 	var f *pages.Frame
 	for round := range byte(3) {

@@ -1,0 +1,62 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/pages"
+)
+
+// TestQueueOfAReturn: what is known lies together, and so does what is not: how long either waits to be is not what the other was.
+func TestQueueOfAReturn(t *testing.T) {
+	const each, whole = 2000, 2000 // pages of a kind; bytes of one that is not known
+	contents := func(kind, n uint64) []byte {
+		data := make([]byte, pages.Size)
+		binary.LittleEndian.PutUint64(data, 1+kind*each+n)
+		return data
+	}
+	frame := func(s *Source, known uint64) {
+		f := &pages.Frame{Pages: make([]pages.Page, 64)}
+		var c encode.Counts
+		c.Pages[pages.Known], c.Bytes[pages.Known] = known, known*knownPage
+		c.Pages[pages.Batch], c.Bytes[pages.Batch] = 64-known, (64-known)*whole
+		c.Out = c.Bytes[pages.Known] + c.Bytes[pages.Batch]
+		s.count(f, c, encode.S2)
+	}
+	for name, c := range map[string]struct {
+		lately []uint64 // pages of a frame that were known
+		waits  []uint64
+		want   int64
+	}{
+		"unknown after known": {[]uint64{0, 64}, []uint64{1}, each * whole},
+		"known after unknown": {[]uint64{0}, []uint64{0}, each * knownPage},
+		"unknown at first":    {[]uint64{64}, []uint64{1}, each * pages.Size / 2},
+		"both":                {[]uint64{60}, []uint64{0, 1}, each * (knownPage + whole)},
+	} {
+		s := alone(t, 2*each)
+		hashes := make([]uint64, each)
+		for n := range hashes {
+			hashes[n] = pages.Fast(contents(0, uint64(n))) //nolint:gosec // not negative
+		}
+		if err := s.offered.Add(1, 0, hashes); err != nil {
+			t.Fatal(err)
+		}
+		s.store.Foresee(s.foresees)
+		for _, known := range c.lately {
+			for range 100 {
+				frame(s, known)
+			}
+		}
+		for _, kind := range c.waits {
+			for n := range uint64(each) {
+				if err := s.store.Put(kind*each+n, contents(kind, n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got := s.Stats().Queue; got < c.want*3/4 || got > c.want*4/3 {
+			t.Errorf("%s: %d bytes wait, by the queue; it is %d", name, got, c.want)
+		}
+	}
+}
