@@ -54,6 +54,41 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestPacks: what can be packed is, at every level but Off, and what cannot takes little more than it has.
+func TestPacks(t *testing.T) {
+	for level := Off; int(level) < levels; level++ {
+		for what, c := range map[string]struct {
+			plain []byte
+			most  int
+		}{"text": {text(Window), Window / 4}, "noise": {noise(Window), Window + 16}} {
+			var stream bytes.Buffer
+			w := NewWriter(&stream)
+			w.choice.level = level
+			if _, err := w.Write(c.plain); err != nil {
+				t.Fatal(err)
+			}
+			if n := stream.Len(); n > c.most && (level > Off || what == "noise") {
+				t.Errorf("%s: %d bytes of %s took %d", level, Window, what, n)
+			}
+		}
+	}
+}
+
+// TestForesee: to which share it is packed; what is none, or is faster sent than packed, goes as it is.
+func TestForesee(t *testing.T) {
+	part := text(Window)
+	if got := Foresee([][]byte{part, part, nil}, 0); got <= 0 || got > 0.25 {
+		t.Errorf("text: %v", got)
+	}
+	for what, got := range map[string]float64{
+		"noise": Foresee([][]byte{noise(Window)}, 0), "nothing": Foresee(nil, 0), "a fast link": Foresee([][]byte{part}, 1e18),
+	} {
+		if got < 1 || got > 1.001 {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}
+
 // TestCutOff: a stream that ends inside a frame has not ended well.
 func TestCutOff(t *testing.T) {
 	var stream bytes.Buffer

@@ -101,6 +101,7 @@ func TestBadStreamsAreRefused(t *testing.T) {
 		"cut in a page":      {inPart().be64(8).name("a").text(page[1:]), "unexpected EOF"},
 		"cut between":        {inPart().raw(eosFooter), "unexpected EOF"},
 		"cut in the tail":    {begun().raw("03 00000007" + eosFooter).text("devices\x00"), "unexpected EOF"},
+		"many ends":          {begun().raw("03 00000007" + eosFooter).text(strings.Repeat("\x00\x06\x01\x00\x00\x00{\"", 65)), "looks like its end"},
 		"empty":              {new(script), "unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,6 +57,7 @@ func TestBadMessages(t *testing.T) {
 		"\x00\x05\x00\x04": "RECV_BITMAP",
 		"\x00\x03\x00\x0e\x00\x00\x00\x00\x00\x00\x10\x00\x00\x00\x20\x00\x06p": "a block's name of 6 bytes in 1",
 		"\x00\x02\x00\x04ab": "unexpected EOF",
+		"\x00\x02\x00\x04":   "unexpected EOF",
 		"\x00\x02":           "unexpected EOF",
 	} {
 		if m, err := qstream.NewReturnPath(strings.NewReader(in)).Next(); err == nil || !strings.Contains(err.Error(), want) {
