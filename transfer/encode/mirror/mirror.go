@@ -127,9 +127,6 @@ func (f *File) WriteRun(first, version uint64, data []byte) (newer uint64, err e
 
 func (s state) version() uint64 { return uint64(max(s, -s)) }
 
-// Total is how many pages it has.
-func (f *File) Total() uint64 { return uint64(len(f.pages)) }
-
 // Room is how much its file takes, bytes; 0 when it is closed.
 func (f *File) Room() int64 {
 	info, err := f.file.Stat()
@@ -143,17 +140,6 @@ func (f *File) Room() int64 {
 	return stat.Blocks * 512
 }
 
-// Version returns a page's version, 0 if it never came.
-func (f *File) Version(page uint64) uint64 {
-	if f.check(page) != nil {
-		return 0
-	}
-	lock := &f.locks[page%uint64(len(f.locks))]
-	lock.Lock()
-	defer lock.Unlock()
-	return f.pages[page].version()
-}
-
 // Peek copies to dst what was a page's content lately, or, while that is written, some of an older
 // and some of the newer: whoever needs it compares. It waits for nobody, and keeps nobody waiting, as a
 // thread of a low priority that has a lock does.
@@ -163,21 +149,6 @@ func (f *File) Peek(page uint64, dst []byte) error {
 	}
 	_, err := f.file.ReadAt(dst[:pages.Size], int64(page)*pages.Size) //nolint:gosec // below the file's size
 	return err
-}
-
-// Missing calls yield for each run of pages that never came, by rising number.
-func (f *File) Missing(yield func(first, count uint64) bool) {
-	total := uint64(len(f.pages))
-	for first := uint64(0); first < total; {
-		count := uint64(0)
-		for first+count < total && f.Version(first+count) == 0 {
-			count++
-		}
-		if count > 0 && !yield(first, count) {
-			return
-		}
-		first += count + 1
-	}
 }
 
 // Close gives up the file.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"godwit/transfer/encode/mirror"
 	"godwit/transfer/pages"
 )
@@ -68,26 +66,6 @@ func TestRoom(t *testing.T) {
 	m.Close()
 	if room := m.Room(); room != 0 {
 		t.Errorf("closed: %d bytes", room)
-	}
-}
-
-func TestMissing(t *testing.T) {
-	m, err := mirror.Create(t.TempDir(), 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	for _, page := range []uint64{0, 4, 5} {
-		if _, err := m.Write(page, 1, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var got [][2]uint64
-	for first, count := range m.Missing {
-		got = append(got, [2]uint64{first, count})
-	}
-	if diff := cmp.Diff([][2]uint64{{1, 3}, {6, 4}}, got); diff != "" {
-		t.Error(diff)
 	}
 }
 
