@@ -208,6 +208,9 @@ func (a *Agent) warnOfHost() {
 	for _, missing := range a.config.Network.Missing() {
 		a.log.Warn("no guest can come here before this is mended", "missing", missing)
 	}
+	for _, dir := range a.config.Unwritable() {
+		a.log.Warn("no guest can move before this is mended", "directory", dir)
+	}
 	for _, missing := range a.config.Missing() {
 		a.log.Warn("the configuration names what is not there", "missing", missing)
 	}

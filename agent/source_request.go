@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/agent/api"
 	"godwit/agent/care"
@@ -130,7 +133,7 @@ func (a *Agent) hasSibling() bool {
 func (a *Agent) beginOutgoing(m *outgoing) error {
 	log, err := journal.Create(a.config.StatePath("journal"), m.plan.ID)
 	if err != nil {
-		return err
+		return a.noJournal(m.plan.Guest, err)
 	}
 	m.log, m.process = log, processOf(m.guest.Machine.PID())
 	log.OnSync(a.metrics.Synced)
@@ -141,4 +144,13 @@ func (a *Agent) beginOutgoing(m *outgoing) error {
 	a.records.Add(m.rec)
 	a.mu.Unlock()
 	return nil
+}
+
+// noJournal is why a migration does not begin: without its journal no agent after this one would know whose the guest is.
+func (a *Agent) noJournal(guest string, err error) error {
+	code := migration.CodeInternal
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		code = migration.CodeCapacity
+	}
+	return &migration.Problem{Code: code, Text: fmt.Sprintf("migrate guest %s: nothing can be written down on host %s: %v; make room in state (%s), or have it on a file system that can be written", guest, a.config.Host, err, a.config.State)}
 }

@@ -20,7 +20,7 @@ func directories(c *config.Config) []finding {
 	return []finding{state, directory("run", c.Run)}
 }
 
-// directory says whether an agent can make files in the directory that a key of the configuration names, or make that.
+// directory says whether an agent can make files in the directory that a key of the configuration names and has room there, or can make that.
 func directory(key, path string) finding {
 	at, well := path, ""
 	info, err := os.Stat(at)
@@ -31,16 +31,14 @@ func directory(key, path string) finding {
 	if err == nil && !info.IsDir() {
 		err = &fs.PathError{Op: "look", Path: at, Err: unix.ENOTDIR}
 	}
-	if err == nil {
-		if denied := unix.Access(at, unix.R_OK|unix.W_OK|unix.X_OK); denied != nil {
-			err = &fs.PathError{Op: "write", Path: at, Err: denied}
-		}
-	}
-	switch {
-	case errors.Is(err, fs.ErrPermission) && geteuid() != 0:
-		return note(key, "not looked at: only root can")
-	case err != nil:
+	if err != nil {
 		return lack(key, err.Error()+"; name a directory that can be written by "+key)
+	}
+	switch why := config.Unwritable(at); {
+	case geteuid() != 0 && unix.Access(at, unix.R_OK|unix.W_OK|unix.X_OK) != nil:
+		return note(key, "not looked at: only root can")
+	case why != "":
+		return lack(key, at+": "+why)
 	}
 	return fine(key, path+well)
 }
