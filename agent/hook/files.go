@@ -105,7 +105,7 @@ func (s *Set) executable(path string) func(context.Context, Call) error {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		cmd.WaitDelay = pipeWait
-		err = cmd.Start()
+		err = notBegun(cmd.Start())
 		says.Close()
 		if err == nil {
 			ended := out.follow(said)
@@ -132,4 +132,15 @@ func environment(c Call) []string {
 		"GODWIT_EVENT=" + string(c.Event), "GODWIT_ROLE=" + string(c.Role), "GODWIT_HOST=" + c.Host,
 		"GODWIT_GUEST=" + c.Plan.Guest, "GODWIT_MIGRATION=" + c.Plan.ID,
 	}
+}
+
+// notBegun says what the kernel means of a file that is there and is no program: it says that of what the file names, and not what.
+func notBegun(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("%w: itself, or what its first line names after #!", err)
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w: a script begins with #!, such as #!/bin/sh", err)
+	}
+	return err
 }

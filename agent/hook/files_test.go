@@ -175,3 +175,18 @@ func TestWhatOthersCanWriteIsNotRun(t *testing.T) {
 		t.Error("it ran")
 	}
 }
+
+// TestNotBegun: of a script that the kernel cannot begin it is said why.
+func TestNotBegun(t *testing.T) {
+	b := newBench(t, Config{})
+	path := b.script(aCall.Event, "10-x", "exit 0")
+	for text, want := range map[string]string{
+		"#!/no/such/shell\nexit 0\n": "what its first line names after #!",
+		"exit 0\n":                   "begins with #!, such as #!/bin/sh",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		b.ask(migration.CodeHook, want)
+	}
+}
