@@ -227,6 +227,15 @@ func TestLoadConfigAsEditorsWriteIt(t *testing.T) {
 	}
 }
 
+// TestTabIsNamed: a tab is called one, where a line begins with it.
+func TestTabIsNamed(t *testing.T) {
+	for _, text := range []string{wholeConfig + "\tport: 1\n", strings.Replace(wholeConfig, "  bridge:", "\tbridge:", 1)} {
+		if _, _, err := load(t, text); err == nil || !strings.HasSuffix(err.Error(), ": a tab where a line is indented; allowed: spaces there") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestConfigFind(t *testing.T) {
 	c, _, err := load(t, wholeConfig)
 	if err != nil {

@@ -193,6 +193,9 @@ func atPlace(path string, err error) error {
 	case errors.As(err, &theirs):
 		what, tk = theirs.GetMessage(), theirs.GetToken()
 	}
+	if strings.Contains(what, "'\t'") { // which would be shown as a space
+		what = "a tab where a line is indented; allowed: spaces there"
+	}
 	line, column := 1, 1
 	if tk != nil && tk.Position != nil {
 		line, column = tk.Position.Line, tk.Position.Column
