@@ -274,6 +274,11 @@ func listenerAt(socket string) (pid int, err error) {
 	if err != nil || pid == 0 {
 		return 0, err
 	}
+	return ifQEMU(pid)
+}
+
+// ifQEMU is pid, if that is a QEMU and lives; else 0.
+func ifQEMU(pid int) (int, error) {
 	argv, err := cmdline(pid)
 	switch {
 	case errors.Is(err, errEnded), errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ESRCH):

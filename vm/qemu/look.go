@@ -55,7 +55,8 @@ func (l *Looker) Close() error { return l.qmp.Close() }
 // LivesIn is the process of the QEMU that lives in a runtime directory; false: none does. The error is that this is not known.
 func LivesIn(dir string) (pid int, lives bool, err error) { return living(dir) }
 
-// Living are the runtime directories below root in which a QEMU lives, with its process.
+// Living are the runtime directories below root in which a QEMU lives, with its process: one that Start left, or that a description's own
+// command began.
 func Living(root string) (map[string]int, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
@@ -68,6 +69,10 @@ func Living(root string) (map[string]int, error) {
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
 		pid, alive, err := living(dir)
+		if err == nil && !alive {
+			pid, err = listensIn(dir)
+			alive = pid != 0
+		}
 		if err != nil {
 			return nil, fmt.Errorf("look for guests: %w", err)
 		}
@@ -76,4 +81,20 @@ func Living(root string) (map[string]int, error) {
 		}
 	}
 	return found, nil
+}
+
+// listensIn is the QEMU that has the QMP socket of a runtime directory, 0 where none has: a description's own command need not write a pid file,
+// nor name one. It is not dialled: who goes again stays before the agent's next try.
+func listensIn(dir string) (int, error) {
+	pid, err := holderOf(qmpSocket(dir))
+	if err != nil {
+		if listens, lerr := listensUnseen(qmpSocket(dir)); !listens && lerr == nil { // it has ended since
+			return 0, nil
+		}
+		return 0, err
+	}
+	if pid == 0 {
+		return 0, nil
+	}
+	return ifQEMU(pid)
 }
