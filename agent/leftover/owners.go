@@ -172,6 +172,9 @@ func (o *owners) own(h care.Held, owner string) {
 	if h.Dir != "" {
 		o.dirs[h.Dir] = owner
 	}
+	if h.Description.QMP != "" { // of a QEMU that was found in such a directory, without care, and adopted
+		o.dirs[filepath.Dir(h.Description.QMP)] = owner
+	}
 	for _, d := range h.Description.Disks {
 		o.disks[d.Path] = owner
 	}

@@ -1,0 +1,51 @@
+package leftover
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/statefile"
+)
+
+// TestAdoptedWhereItRuns: the directory of a QEMU that was found without care, and adopted by its socket there, belongs to its guest.
+func TestAdoptedWhereItRuns(t *testing.T) {
+	root := t.TempDir()
+	c := &config.Config{Host: "here", State: filepath.Join(root, "state"), Run: filepath.Join(root, "run")}
+	dir := filepath.Join(c.Run, "guests", "web-3")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.MkdirAll(filepath.Join(c.State, "guests"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", filepath.Join(dir, "qmp.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	found := func() Thing {
+		t.Helper()
+		o, err := readOwners(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		things, err := directories(t.Context(), c, o)
+		if err != nil || len(things) != 1 {
+			t.Fatalf("%v, %v", things, err)
+		}
+		return things[0]
+	}
+	if thing := found(); thing.Stays == "" {
+		t.Errorf("before: %s, want that it stays", thing)
+	}
+	h := care.Held{Description: config.Description{Name: "mail", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}, QMP: ln.Addr().String()},
+		Epoch: 1, Dir: filepath.Join(c.Run, "guests", "mail-1")}
+	if err := statefile.Write(filepath.Join(c.State, "guests", "mail.json"), h); err != nil {
+		t.Fatal(err)
+	}
+	if thing := found(); thing.Owner != "guest mail" || thing.Stays != "" {
+		t.Errorf("adopted: %s, want it to be of guest mail", thing)
+	}
+}
