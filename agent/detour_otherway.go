@@ -116,9 +116,7 @@ func (w tunnelWay) asks(ctx context.Context) passage {
 // lookAtWays looks after the pairs of uplinks that leased tunnels take, each beside everything else.
 func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
 	for _, d := range a.detours.List("") {
-		n, _ := a.config.Find(d.Peer)
-		pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !mayTake(d, p.Local) })
-		if len(pairs) > 1 && a.leadsWay(d) {
+		if pairs := a.otherPairs(d); pairs != nil && a.leadsWay(d) {
 			l.begin("/way/"+d.ID, func() {
 				if sleep(ctx, wayLook) {
 					a.tunnelWay(d.ID, pairs).keep(ctx)
@@ -126,6 +124,17 @@ func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
 			})
 		}
 	}
+}
+
+// otherPairs are the pairs of uplinks that d's tunnel may take; nil where it takes the only one. Where it takes none of them, a host has other
+// addresses now.
+func (a *Agent) otherPairs(d detour.Detour) []peer.Path {
+	n, _ := a.config.Find(d.Peer)
+	pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !mayTake(d, p.Local) })
+	if !slices.ContainsFunc(pairs, func(p peer.Path) bool { return p.Local != d.Tunnel.Local.Addr() || p.Remote != d.Tunnel.Remote.Addr() }) {
+		return nil
+	}
+	return pairs
 }
 
 // leadsWay says whether it is for this host to lead d's tunnel over another pair of uplinks.
