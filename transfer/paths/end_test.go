@@ -3,6 +3,7 @@ package paths
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -121,6 +122,43 @@ func TestFailureTellsWhy(t *testing.T) {
 			for _, l := range w.all {
 				l.kill()
 			}
+		}
+	})
+}
+
+// TestFirstReasonStays: what the destination could not take comes again on the next lane, as no lane has heard that it was
+// taken. It is not tried again, and the end is told by what was wrong first: a QEMU that could not be connected to was told
+// as "a second prologue".
+func TestFirstReasonStays(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, newLink("a", 2*time.Millisecond, 0), newLink("b", 3*time.Millisecond, 0))
+		defer func() {
+			for _, l := range w.all {
+				l.kill()
+			}
+		}()
+		for w.s.Stats().LanesLive < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		var tries []error
+		w.r.handle = func(wire.Topic, []byte) error {
+			tries = append(tries, fmt.Errorf("try %d", len(tries)+1))
+			return tries[len(tries)-1]
+		}
+		if err := w.s.Control(t.Context(), wire.TopicPrologue, []byte("it begins"), true); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.s.Send(t.Context(), 1, payload(1, 100), true); err != nil {
+			t.Fatal(err)
+		}
+		<-w.r.Done()
+		<-w.s.Done()
+		var peer *PeerError
+		if err := w.r.Err(); len(tries) != 1 || err == nil || err.Error() != "try 1" || !errors.As(w.s.Err(), &peer) || peer.Text != "try 1" {
+			t.Errorf("there %v, after %d tries; here %v", w.r.Err(), len(tries), w.s.Err())
+		}
+		if len(w.got) > 0 {
+			t.Errorf("frames were taken after that: %d", len(w.got))
 		}
 	})
 }

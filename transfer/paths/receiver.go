@@ -163,8 +163,11 @@ func (r *Receiver) takeFrame(l *lane, number uint64, payload []byte) error {
 	known := r.got.has(number)
 	far := number > r.got.base+farFrames
 	l.ackDue = l.ackDue || known
+	failed := r.failed
 	r.mu.Unlock()
 	switch {
+	case failed != nil:
+		return failed
 	case known:
 		return nil
 	case far:

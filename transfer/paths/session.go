@@ -38,6 +38,7 @@ type session struct {
 	heard    time.Time
 	bye      *string // to be said on every lane, and then nothing more
 	waited   bool    // somebody waits for what is sent: see askSoon
+	failed   error   // why everything is about to end: what came could not be taken, and no more is
 	ended    bool
 	paths    map[string]*Path
 	order    []string
@@ -218,9 +219,10 @@ func (s *session) heardControl(l *lane, number uint64, topic wire.Topic, body []
 	for {
 		s.mu.Lock()
 		c, due := s.held[s.taken+1]
+		err := s.failed
 		s.mu.Unlock()
-		if !due {
-			return nil
+		if err != nil || !due { // another lane brings again what could not be taken
+			return err
 		}
 		if err := s.handle(c.topic, c.body); err != nil {
 			s.fail(err)
@@ -267,8 +269,18 @@ func (s *session) enter() (leave func()) {
 	return s.thread()
 }
 
-// fail ends everything for a reason that the other end is told.
-func (s *session) fail(err error) { s.end(err.Error(), err) }
+// fail ends everything for a reason that the other end is told: the first, as others follow from it.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	first := s.failed == nil
+	if first {
+		s.failed = err
+	}
+	s.mu.Unlock()
+	if first {
+		s.end(err.Error(), err)
+	}
+}
 
 // end says text on every lane, and ends with err soon after.
 func (s *session) end(text string, err error) {
