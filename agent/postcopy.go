@@ -217,11 +217,7 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 	for {
 		err := m.lastPageCame(ctx)
 		if err == nil {
-			m.rec.Edit(func(r *record.Report) {
-				if r.MemoryDone == 0 { // an earlier agent waited for QEMU's word
-					r.MemoryDone = m.rec.Now()
-				}
-			})
+			m.lastPageIsHere()
 			m.compareLate()
 		}
 		m.notePostCopy()

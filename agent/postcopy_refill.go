@@ -291,12 +291,23 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	return nil
 }
 
-// watchPostCopy notes the figures for who looks while pages are missing.
-func (m *incoming) watchPostCopy(lanes *proxy.Destination) {
+// following is what brings the rest of memory: a proxy.Destination.
+type following interface {
+	HandedOver() <-chan struct{}
+	Done() <-chan struct{}
+	Err() error
+}
+
+// watchPostCopy notes the figures for who looks while pages are missing, and when the last was there.
+func (m *incoming) watchPostCopy(lanes following) {
 	select {
 	case <-lanes.HandedOver():
 	case <-lanes.Done():
-		return
+		select {
+		case <-lanes.HandedOver():
+		default:
+			return
+		}
 	}
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
@@ -305,9 +316,25 @@ func (m *incoming) watchPostCopy(lanes *proxy.Destination) {
 		select {
 		case <-tick.C:
 		case <-lanes.Done():
+			if lanes.Err() == nil {
+				m.lastPageIsHere()
+			}
 			return
 		}
 	}
+}
+
+// lastPageIsHere keeps when that was: the first who knows says so. After a restart nobody waits for QEMU's word, and there may be
+// no lanes that brought it.
+func (m *incoming) lastPageIsHere() {
+	m.rec.Edit(func(r *record.Report) {
+		if r.MemoryDone == 0 {
+			r.MemoryDone = m.rec.Now()
+		}
+		if r.PostCopy != nil {
+			r.PostCopy.Lasted(r)
+		}
+	})
 }
 
 // notePostCopy keeps the destination's figures.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -113,5 +114,46 @@ func TestLastPagesAreTold(t *testing.T) {
 			t.Errorf("%s: left %v, want %v", name, got, c.want)
 		}
 		lanes.Close() //nolint:errcheck // nothing came
+	}
+}
+
+// endedLanes have ended after they had handed QEMU its devices.
+type endedLanes struct{ err error }
+
+func (endedLanes) HandedOver() <-chan struct{} { return closedChannel() }
+func (endedLanes) Done() <-chan struct{}       { return closedChannel() }
+func (e endedLanes) Err() error                { return e.err }
+
+func closedChannel() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// TestLastPageAfterARestart: an agent that was started again while pages were missing tells when the last was there, as the lanes
+// end that brought it, and not when the handover is done; and for how long pages followed, also where an agent that has no
+// lanes at all finds them whole.
+func TestLastPageAfterARestart(t *testing.T) {
+	whole := &Guest{Machine: &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Completed}}
+	for name, c := range map[string]struct {
+		finds func(m *incoming) error
+		done  bool
+	}{
+		"lanes brought it":    {func(m *incoming) error { m.watchPostCopy(endedLanes{}); return nil }, true},
+		"lanes broke":         {func(m *incoming) error { m.watchPostCopy(endedLanes{errors.New("cut")}); return nil }, false},
+		"it is found, by now": {func(m *incoming) error { return m.awaitLastPage(t.Context()) }, true},
+	} {
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "postcopy", Transfer: "lanes"}
+		m := &incoming{plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: whole}}
+		m.rec.Edit(func(r *record.Report) {
+			r.PostCopy, r.Resumed = &record.PostCopy{Pages: 7}, m.rec.Now()-int64(2*time.Second)
+		})
+		if err := c.finds(m); err != nil {
+			t.Error(name, err)
+		}
+		rep := m.rec.Snapshot()
+		if (rep.MemoryDone != 0) != c.done || (rep.PostCopy.LastedS >= 2) != c.done {
+			t.Errorf("%s: the last page at %d, they followed for %v s", name, rep.MemoryDone, rep.PostCopy.LastedS)
+		}
 	}
 }
