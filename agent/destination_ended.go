@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"godwit/migration"
 )
@@ -98,6 +100,10 @@ func (m *incoming) adoptEnded() error {
 // leaveEnded is leave for a guest that has ended: its disks stay, all else goes.
 func (m *incoming) leaveEnded(ctx context.Context) error {
 	a, g := m.a, m.work.guest
+	ended := fmt.Sprintf("guest %s ended on %s", m.plan.Guest, m.plan.To)
+	if !slices.ContainsFunc(m.rec.Snapshot().Notes, func(said string) bool { return strings.HasPrefix(said, ended) }) {
+		m.rec.Note(ended + " before the migration was over")
+	}
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}

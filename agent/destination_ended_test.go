@@ -36,31 +36,33 @@ func TestUndoWithoutQEMU(t *testing.T) {
 	}
 }
 
-// TestLandingOfAGuestThatEnded: a destination whose guest has ended does not wait for it
-// for ever, and keeps nothing but its disks.
+// TestLandingOfAGuestThatEnded: a destination whose guest has ended, in the handover or after it, does not wait for it
+// for ever, keeps nothing but its disks, and says so once.
 func TestLandingOfAGuestThatEnded(t *testing.T) {
-	dir := t.TempDir()
-	a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
-	var err error
-	if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
-		t.Fatal(err)
-	}
-	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
-	if err := a.guests.save(g); err != nil {
-		t.Fatal(err)
-	}
-	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
-	for _, e := range []migration.Effect{migration.Adopt, migration.Leave} {
-		if err := m.perform(t.Context(), e); err != nil {
-			t.Errorf("%s: %v", e, err)
+	for _, effects := range [][]migration.Effect{{migration.Adopt, migration.Leave}, {migration.Leave}, {migration.Leave, migration.Leave}} {
+		dir := t.TempDir()
+		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+		var err error
+		if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, err := a.guests.find("web"); err == nil {
-		t.Error("it is still under care")
-	}
-	if notes := m.rec.Snapshot().Notes; len(notes) != 1 {
-		t.Errorf("notes %q: want one that it ended", notes)
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
+		if err := a.guests.save(g); err != nil {
+			t.Fatal(err)
+		}
+		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
+		for _, e := range effects {
+			if err := m.perform(t.Context(), e); err != nil {
+				t.Errorf("%v: %s: %v", effects, e, err)
+			}
+		}
+		if _, err := a.guests.find("web"); err == nil {
+			t.Errorf("%v: it is still under care", effects)
+		}
+		if notes := m.rec.Snapshot().Notes; len(notes) != 1 {
+			t.Errorf("%v: notes %q: want one that it ended", effects, notes)
+		}
 	}
 }
 
