@@ -191,6 +191,9 @@ func (s *Survival) fit() {
 	s.count()
 }
 
+// inTunnel is why one is told that no list has.
+const inTunnel = "seen in the tunnel"
+
 // AddFlows adds the UDP flows through the tunnel that no connected socket of the
 // guest stands for, and with all set the others too.
 func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) {
@@ -208,7 +211,7 @@ func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 			s.Omitted++
 			continue
 		}
-		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: "seen in the tunnel"})
+		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: inTunnel})
 	}
 	s.fit()
 }
@@ -225,6 +228,11 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []
 			continue
 		}
 		at, ok := there[connectionKey{c.Kind, c.Local, c.Remote}]
+		if !ok && c.Kind == guest.KindTCP && c.Why == inTunnel { // packets alone did not tell that it is a connection's first subflow
+			if at, ok = there[connectionKey{guest.KindMPTCP, c.Local, c.Remote}]; ok {
+				c.Kind = at.Kind
+			}
+		}
 		if !ok && c.Kind == guest.KindUDP {
 			ok = slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
 		}

@@ -188,3 +188,23 @@ func TestSurvivalFits(t *testing.T) {
 		t.Errorf("%d of %d connections, %d tunnelled, %d omitted", len(s.Connections), len(all.List)+len(flows), s.Tunnelled, s.Omitted)
 	}
 }
+
+// TestFollowUnlisted: where no list was made, as the agent was started again in the handover, what was seen in the tunnel may be
+// the first subflow of an MPTCP connection. That one moved, and did not end.
+func TestFollowUnlisted(t *testing.T) {
+	old, next := port("10.1.1.10:80"), port("10.2.1.10:80")
+	moved, stays, gone := port("198.18.0.1:1"), port("198.18.0.1:2"), port("198.18.0.1:3")
+	s := &Survival{Unknown: "the agent was started again"}
+	var flows []netstate.Flow
+	for _, client := range []netip.AddrPort{moved, stays, gone} {
+		flows = append(flows, netstate.Flow{Protocol: "tcp", Guest: old, Client: client})
+	}
+	s.AddFlows(flows, []netip.Addr{old.Addr()}, true)
+	s.Follow([]guest.Connection{
+		{Kind: "mptcp", Local: old, Remote: moved, Working: []netip.AddrPort{next}}, {Kind: "tcp", Local: old, Remote: stays},
+	}, nil, []netip.Addr{next.Addr()}, 7e9)
+	want := []string{"moved: late", "tunnelled: seen in the tunnel", "ended: through the tunnel until it ended"}
+	if diff := cmp.Diff(want, fates(s)); diff != "" || s.Connections[0].Kind != "mptcp" {
+		t.Error(diff, s.Connections[0].Kind)
+	}
+}
