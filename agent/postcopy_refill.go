@@ -364,10 +364,7 @@ func (m *incoming) notePostCopy() {
 		sum := m.stalls.before
 		sum.Pages, sum.Sum, sum.Longest = sum.Pages+s.Pages, sum.Sum+s.Sum, max(sum.Longest, s.Longest)
 		m.stalls.now = sum
-		c.Faults, c.LongestMS = sum.Pages, milliseconds(sum.Longest)
-		if sum.Pages > 0 {
-			c.MeanMS = milliseconds(sum.Sum / time.Duration(sum.Pages))
-		}
+		c.Waited(sum.Pages, sum.Sum, sum.Longest)
 		if left == 0 {
 			c.Lasted(r)
 		}

@@ -35,3 +35,16 @@ func TestAskedInThePause(t *testing.T) {
 		t.Errorf("asking takes %v allocations", n)
 	}
 }
+
+// TestWaitsOfOneAgent: an agent that was started again counts waits anew, and tells no mean of those that it does not count.
+func TestWaitsOfOneAgent(t *testing.T) {
+	c := &PostCopy{Pages: 9}
+	c.Waited(4, 200*time.Millisecond, 90*time.Millisecond)
+	if c.Faults != 4 || c.MeanMS != 50 || c.LongestMS != 90 {
+		t.Errorf("%+v", c)
+	}
+	c.Waited(0, 0, 0)
+	if want := (PostCopy{Pages: 9}); *c != want {
+		t.Errorf("counted anew: %+v, want %+v", *c, want)
+	}
+}

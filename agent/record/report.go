@@ -318,6 +318,16 @@ type PostCopy struct {
 	Refills   int     `json:"refills"`  // times that the rest was taken from the stopped guest again
 }
 
+// Waited keeps that the guest waited for so many pages, in sum, and for one the longest. What an agent knew that ended is not in it, so
+// nothing of that stays.
+func (c *PostCopy) Waited(pages int, sum, longest time.Duration) {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	c.Faults, c.LongestMS, c.MeanMS = pages, ms(longest), 0
+	if pages > 0 {
+		c.MeanMS = ms(sum / time.Duration(pages))
+	}
+}
+
 // Lasted keeps how long the guest ran before its last page was there, however late that is looked at: the
 // handover may be done by then.
 func (c *PostCopy) Lasted(r *Report) {
