@@ -12,6 +12,9 @@ const (
 	ownShare = 0.95
 	// multipathShare is what MPTCP's own option leaves of a packet's 1448 bytes: that of each segment is 32 bytes at most (RFC 8684, 3.3).
 	multipathShare = 1416. / 1448
+	// multipathSlack is for the kernel, which sends what it was given of that connection as fast as a subflow's window allows: the queue that this
+	// makes on a path empties by what is left of its rate, and guests' packets wait behind it until then.
+	multipathSlack = 0.97
 )
 
 // Pace is how fast one stream may send on its path, bytes per second, where the
@@ -30,7 +33,11 @@ func PaceMultipath(all []peer.Path) (sum int64) {
 		if p.Rate == 0 {
 			return 0
 		}
-		sum += int64(float64(Pace(p, 1, 1)) * multipathShare)
+		part := float64(Pace(p, 1, 1)) * multipathShare
+		if p.Shared {
+			part *= multipathSlack
+		}
+		sum += int64(part)
 	}
 	return sum
 }
