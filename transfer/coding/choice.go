@@ -43,7 +43,7 @@ func (c *choice) see(n int, begun, coded, written time.Time) {
 	c.coding, c.writing = c.coding+coded.Sub(begun), c.writing+written.Sub(coded)
 	if all := written.Sub(c.looked); all >= lookEvery {
 		coding, writing := float64(c.coding)/float64(all), float64(c.writing)/float64(all)
-		if coding+writing > busy || coding > muchWork {
+		if coding+writing > busy || coding > muchWork || c.level == Off && writing > muchWork { // who went down to Off may have to go up again
 			c.look(coding, writing)
 		}
 		c.plain, c.coding, c.writing, c.looked = 0, 0, 0, written

@@ -187,6 +187,22 @@ func TestSlowWriter(t *testing.T) {
 	}
 }
 
+// TestWriterThatWaitsForItsLink: such a writer's stream is packed where its link is slower than packing, though neither takes most of the time.
+func TestWriterThatWaitsForItsLink(t *testing.T) {
+	for write, link := range map[float64]float64{60e6: 20e6, 80e6: 30e6, 280e6: 25e6} {
+		ratio := [levels]float64{1, 3, 3.2, 3.35}
+		w := world{now: time.Unix(1, 0), code: [levels]float64{0, 70e6, 30e6, 12e6}, ratio: ratio, link: link, write: write}
+		used, bytes := w.run(&choice{level: Fastest}, 60)
+		wire := 0.
+		for level, windows := range used {
+			wire += float64(windows) * Window / ratio[level]
+		}
+		if wire > bytes/2 {
+			t.Errorf("%.0f MB/s over %.0f MB/s: %.0f MB on the wire of %.0f; levels %v", write/1e6, link/1e6, wire/1e6, bytes/1e6, used)
+		}
+	}
+}
+
 // TestWriterThatWaits: who writes on only when the last was taken is held up by packing, and not for long where that takes much of the
 // time, though the writer is slower than all else.
 func TestWriterThatWaits(t *testing.T) {
