@@ -16,6 +16,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/internal/lasting"
 	"godwit/migration"
 )
 
@@ -148,9 +149,12 @@ func (a *Agent) beginOutgoing(m *outgoing) error {
 
 // noJournal is why a migration does not begin: without its journal no agent after this one would know whose the guest is.
 func (a *Agent) noJournal(guest string, err error) error {
-	code := migration.CodeInternal
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		code = migration.CodeCapacity
+	code, cure := migration.CodeInternal, "have state ("+a.config.State+") on a file system that can be written"
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		code, cure = migration.CodeCapacity, "make room in state ("+a.config.State+")"
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		cure = lasting.Cure
 	}
-	return &migration.Problem{Code: code, Text: fmt.Sprintf("migrate guest %s: nothing can be written down on host %s: %v; make room in state (%s), or have it on a file system that can be written", guest, a.config.Host, err, a.config.State)}
+	return &migration.Problem{Code: code, Text: fmt.Sprintf("migrate guest %s: nothing can be written down on host %s: %v; %s", guest, a.config.Host, err, cure)}
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,16 +29,20 @@ func Unwritable(dir string) string {
 	if unix.Statfs(dir, &fs) != nil {
 		return ""
 	}
-	return unwritable(unix.Access(dir, unix.W_OK|unix.X_OK), fs)
+	return unwritable(unix.Access(dir, unix.W_OK|unix.X_OK), fs, os.Geteuid() == 0)
 }
 
 // unwritable is Unwritable by what the kernel says of writing there, and of the file system.
-func unwritable(err error, fs unix.Statfs_t) string {
+func unwritable(err error, fs unix.Statfs_t, root bool) string {
 	unit := fs.Frsize // statfs(2): blocks are counted in these
 	if unit <= 0 {
 		unit = fs.Bsize
 	}
-	free := int64(fs.Bavail) * unit //nolint:gosec // no file system has 2^63 bytes
+	blocks := fs.Bavail
+	if root {
+		blocks = fs.Bfree // also what others may not use
+	}
+	free := int64(blocks) * unit //nolint:gosec // no file system has 2^63 bytes
 	switch {
 	case errors.Is(err, unix.EROFS):
 		return "its file system can only be read; mount it for writing"

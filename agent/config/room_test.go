@@ -10,7 +10,7 @@ import (
 
 func TestUnwritable(t *testing.T) {
 	fs := func(free, files uint64) unix.Statfs_t {
-		return unix.Statfs_t{Bsize: 1 << 20, Frsize: 4096, Blocks: 1 << 20, Bavail: free, Files: 100, Ffree: files}
+		return unix.Statfs_t{Bsize: 1 << 20, Frsize: 4096, Blocks: 1 << 20, Bavail: free, Bfree: free + 10, Files: 100, Ffree: files}
 	}
 	for _, c := range []struct {
 		name string
@@ -25,9 +25,12 @@ func TestUnwritable(t *testing.T) {
 		{"full", nil, fs(255, 1), "is full (1020 KiB free)"},
 		{"full of files", nil, fs(256, 0), "no more files"},
 	} {
-		if got := unwritable(c.err, c.fs); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+		if got := unwritable(c.err, c.fs, false); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+	if got := unwritable(nil, fs(250, 1), true); got != "" {
+		t.Errorf("root has what others may not use: %q", got)
 	}
 	c := Config{State: t.TempDir(), Run: filepath.Join(t.TempDir(), "not-there-yet")}
 	if got := c.Unwritable(); len(got) > 0 {

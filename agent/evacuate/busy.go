@@ -58,13 +58,17 @@ func (e *evacuation) settleGone(ctx context.Context, info api.HostInfo) {
 		if here || g.Outcome != "" || g.Reason != "" {
 			continue
 		}
-		if g.Migration == "" || e.unknown(ctx, g.Migration) {
+		id := g.Migration
+		if id == "" || e.unknown(ctx, id) { // somebody may have had it migrated since
+			id, _ = e.lastOf(ctx, name, e.begun, nil)
+		}
+		if id == "" {
 			e.set(name, func(x *Guest) {
 				*x = Guest{Guest: name, Reason: fmt.Sprintf("it is not under care on %s any more: somebody has stopped it, or let go of it (`godwit guest forget`), and then it runs there still", e.name)}
 			})
 			continue
 		}
-		rep, err := e.host.Report(ctx, g.Migration)
+		rep, err := e.host.Report(ctx, id)
 		if err != nil || rep.Outcome == "" {
 			continue
 		}

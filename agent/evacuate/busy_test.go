@@ -100,6 +100,23 @@ func TestStoppedGuests(t *testing.T) {
 	})
 }
 
+// TestMovedMeanwhile: of a guest with which something was done, and that somebody moves then, it is said where it is.
+func TestMovedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &aHost{guests: guests("idle", "web")}
+		h.guests[1].Migration = "m-0000000p" // a plan
+		time.AfterFunc(10*time.Second, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.begin("m-0000000a", "web", "a", "d")
+		})
+		result, err := Run(t.Context(), h, Request{To: "b", Width: 1})
+		if got, want := words(result), "idle→b completed\nweb→d completed"; err != nil || !result.OK || got != want {
+			t.Errorf("ok %v, %v\n%s\nwant\n%s", result.OK, err, got, want)
+		}
+	})
+}
+
 // TestBusyGuests: a guest that arrives, or leaves by somebody else's migration, is waited for; the first
 // is moved then.
 func TestBusyGuests(t *testing.T) {

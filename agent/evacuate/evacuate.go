@@ -80,7 +80,7 @@ func Run(ctx context.Context, host Host, req Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	e := &evacuation{host: host, name: info.Host, req: req, hosts: hosts, guests: map[string]*Guest{}, running: map[string]int64{}}
+	e := &evacuation{host: host, name: info.Host, begun: time.Now(), req: req, hosts: hosts, guests: map[string]*Guest{}, running: map[string]int64{}}
 	for err == nil {
 		if more := e.round(ctx, info); !more {
 			break
@@ -93,6 +93,7 @@ func Run(ctx context.Context, host Host, req Request) (Result, error) {
 type evacuation struct {
 	host  Host
 	name  string
+	begun time.Time
 	req   Request
 	hosts []string // destinations
 

@@ -138,7 +138,7 @@ func environment(c Call) []string {
 func notBegun(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("%w: itself, or what its first line names after #!", err)
+		return fmt.Errorf("%w: itself, or what the #! of its first line names", err)
 	case errors.Is(err, syscall.ENOEXEC):
 		return fmt.Errorf("%w: a script begins with #!, such as #!/bin/sh", err)
 	}

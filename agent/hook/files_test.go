@@ -181,7 +181,7 @@ func TestNotBegun(t *testing.T) {
 	b := newBench(t, Config{})
 	path := b.script(aCall.Event, "10-x", "exit 0")
 	for text, want := range map[string]string{
-		"#!/no/such/shell\nexit 0\n": "what its first line names after #!",
+		"#!/no/such/shell\nexit 0\n": "what the #! of its first line names",
 		"exit 0\n":                   "begins with #!, such as #!/bin/sh",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {

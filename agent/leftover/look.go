@@ -334,7 +334,9 @@ func multipath(_ context.Context, c *config.Config, o *owners) ([]Thing, error) 
 // halfWritten are files that a crash left before they got their name.
 func halfWritten(_ context.Context, c *config.Config, _ *owners) ([]Thing, error) {
 	var out []Thing
-	for _, p := range slices.Concat(statefile.Half(c.State), statefile.Half(c.Run)) {
+	paths := slices.Concat(statefile.Half(c.State), statefile.Half(c.Run))
+	slices.Sort(paths)
+	for _, p := range slices.Compact(paths) { // one may lie in the other
 		if info, err := os.Stat(p); err != nil || time.Since(info.ModTime()).Abs() < time.Minute { // a clock that was set back makes them of a time to come
 			continue // being written
 		}

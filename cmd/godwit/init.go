@@ -38,10 +38,10 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 					return usageError{fmt.Errorf("init %q: a host's name is %s; not ca, and given once", h, config.HostNames)}
 				}
 			}
-			if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil && !force {
-				return usageError{fmt.Errorf("init %s: a fleet's CA is there, and a new one would not know its certificates; name another directory by --out, or --force", dir)}
-			}
-			if err := makeFleet(dir, hosts, time.Now()); err != nil {
+			switch err := makeFleet(dir, hosts, time.Now(), force); {
+			case errors.Is(err, errFleetThere):
+				return usageError{fmt.Errorf("init %s: %w", dir, err)}
+			case err != nil:
 				return fmt.Errorf("init: make certificates in %s: %w; name another directory by --out", dir, err)
 			}
 			if asJSON(c) {
@@ -56,9 +56,11 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 	return c
 }
 
-// makeFleet makes a CA, and a certificate for each host, in a directory. On error there is no CA that was
+var errFleetThere = errors.New("a fleet's CA is there, and a new one would not know its certificates; name another directory by --out, or --force")
+
+// makeFleet makes a CA, and a certificate for each host, in a directory; by force also where a fleet's is. On error there is no CA that was
 // not there before: it comes last, when all else is in its place.
-func makeFleet(dir string, hosts []string, now time.Time) (err error) {
+func makeFleet(dir string, hosts []string, now time.Time, force bool) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -67,6 +69,9 @@ func makeFleet(dir string, hosts []string, now time.Time) (err error) {
 		return err
 	}
 	defer unlock()
+	if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil && !force {
+		return errFleetThere
+	}
 	made, err := os.MkdirTemp(dir, halfFleet)
 	if err != nil {
 		return err

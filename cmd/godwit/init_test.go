@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestInitSaysWhatAndWhere: what was made is counted; where nothing could be made, the line says of what, and what to do.
@@ -89,5 +91,8 @@ func TestOneInitOfADirectory(t *testing.T) {
 	unlock()
 	if status := run([]string{"init", "a", "--out", dir}, io.Discard, os.Stderr); status != exitDone {
 		t.Errorf("then: status %d", status)
+	}
+	if err := makeFleet(dir, []string{"b"}, time.Now(), false); !errors.Is(err, errFleetThere) { // it had looked before that one was done
+		t.Errorf("another after that: %v", err)
 	}
 }
