@@ -64,7 +64,7 @@ func (f *file) readSites(top *object) {
 	if top.isList("sites") && len(nodes) == 0 {
 		top.wrong("sites", "the scenario has no sites", fmt.Sprintf("1 to %d", maxSites))
 	}
-	if !top.has("sites") {
+	if len(nodes) == 0 {
 		f.sites = append(f.sites, "")
 	}
 	if len(nodes) > maxSites {
@@ -84,7 +84,11 @@ func (f *file) readSite(n ast.Node) {
 		return
 	}
 	o.need("name", "guest_net", "uplinks")
-	site := Site{Name: o.name("name"), Hosts: int(o.number("hosts", 1, 1, maxHosts))}
+	site := Site{Name: o.name("name")}
+	before := len(f.found)
+	if site.Hosts = int(o.number("hosts", 1, 1, maxHosts)); len(f.found) > before {
+		f.hosts = append(f.hosts, "") // it may have the host that somebody refers to
+	}
 	if slices.Contains([]string{Internet, "core", AllUplinks}, site.Name) {
 		o.wrong("name", fmt.Sprintf("site name %q means something else", site.Name), "another name")
 	}

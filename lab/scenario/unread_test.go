@@ -34,6 +34,8 @@ expect:
 		want []string // what is wrong; each error begins so
 	}{
 		"no sites":                              {[][2]string{{"sites:\n", "sites: 5\nxx:\n"}}, []string{"sites of the scenario is", `unknown key "xx"`}},
+		"an empty list of sites":                {[][2]string{{"sites:\n", "sites: []\nxx:\n"}}, []string{"the scenario has no sites", `unknown key "xx"`}},
+		"how many hosts":                        {[][2]string{{"name: a,", "name: a, hosts: two,"}, {"site: a}", "site: a-1}"}}, []string{"hosts of site a is"}},
 		"sites are missing":                     {[][2]string{{"sites:\n", "xx:\n"}}, []string{"the scenario has no sites", `unknown key "xx"`}},
 		"a site that is no map":                 {[][2]string{{"  - {name: b, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: p}]}", "  - b"}}, []string{"site is"}},
 		"a site's name":                         {[][2]string{{"name: a,", `name: "a a",`}, {"site: a", `site: "a a"`}, {"at: a", `at: "a a"`}}, []string{"name"}},
