@@ -116,25 +116,30 @@ func (m *Meter) open(flows *ebpf.MapSpec) error {
 	return unix.Bind(m.socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index})
 }
 
-// Read returns all counts since Open, or since a flow was seen again. Counting goes on meanwhile.
+// Read returns all counts since Open, or since a flow was seen again. Counting goes on meanwhile: flows may come and go.
+// The kernel is asked for many at once, as it tells them in an order of their own that such changes leave alone; asked for the
+// next after each, it begins again where that is gone, and again.
 func (m *Meter) Read() (map[Key]Count, error) {
 	counts := map[Key]Count{}
-	var key, value []byte
-	it := m.flows.Iterate()
-	for it.Next(&key, &value) {
-		k, c, err := decode(key, value)
-		if err != nil {
+	keys, values := make([][keySize]byte, atOnce), make([][valueSize]byte, atOnce)
+	for cursor := new(ebpf.MapBatchCursor); ; {
+		n, err := m.flows.BatchLookup(cursor, keys, values, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that these are the last
 			return nil, fmt.Errorf("read meter on %s: %w", m.device, err)
 		}
-		if c.Frames > 0 {
-			counts[k] = c
+		for i := range n {
+			if k, c := decode(keys[i], values[i]); c.Frames > 0 {
+				counts[k] = c
+			}
+		}
+		if err != nil {
+			return counts, nil
 		}
 	}
-	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("read meter on %s: %w", m.device, err)
-	}
-	return counts, nil
 }
+
+// atOnce is how many flows the kernel is asked for; more than have the same hash.
+const atOnce = 512
 
 // Sum returns the total of the flows that match.
 func (m *Meter) Sum(match func(Key) bool) (Count, error) {
@@ -172,10 +177,7 @@ const (
 	valueSize = 24
 )
 
-func decode(key, value []byte) (Key, Count, error) {
-	if len(key) != keySize || len(value) != valueSize {
-		return Key{}, Count{}, errors.New("entry of a strange size")
-	}
+func decode(key [keySize]byte, value [valueSize]byte) (Key, Count) {
 	k := Key{Out: key[0] == 1, Proto: key[2], Port: binary.BigEndian.Uint16(key[4:])}
 	switch key[1] {
 	case 4:
@@ -184,5 +186,5 @@ func decode(key, value []byte) (Key, Count, error) {
 		k.Src, k.Dst = netip.AddrFrom16([16]byte(key[8:24])), netip.AddrFrom16([16]byte(key[24:40]))
 	}
 	e := binary.NativeEndian
-	return k, Count{e.Uint64(value), e.Uint64(value[8:]), e.Uint64(value[16:])}, nil
+	return k, Count{e.Uint64(value[:]), e.Uint64(value[8:]), e.Uint64(value[16:])}
 }
