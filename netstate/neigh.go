@@ -83,6 +83,9 @@ func (f forwarding) remove(k *kernel) error {
 	if err == nil {
 		err = netlink.NeighDel(e)
 	}
+	if errors.Is(err, unix.EOPNOTSUPP) { // it is no bridge's port any more, whose entries went with that
+		err = nil
+	}
 	return wrap(gone(err), "delete forwarding entry %s on %s", f.mac, f.tap)
 }
 
