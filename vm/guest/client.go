@@ -293,7 +293,12 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	case message := <-answer:
 		return decodeAnswer(method, message, result)
 	case <-c.done:
-		return fmt.Errorf("guest %s: %w", method, c.failure())
+		select {
+		case message := <-answer: // it came before the end
+			return decodeAnswer(method, message, result)
+		default:
+			return fmt.Errorf("guest %s: %w", method, c.failure())
+		}
 	case <-ctx.Done():
 		return fmt.Errorf("guest %s: %w", method, ctx.Err())
 	}

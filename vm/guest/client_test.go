@@ -83,3 +83,55 @@ func TestGuestsWordsAreOneLine(t *testing.T) {
 		t.Errorf("%q, %v", joins.Unable, err)
 	}
 }
+
+// ending is a connection of which a write returns when the client has read all that the guest said upon it, and its end.
+type ending struct {
+	net.Conn
+	over chan struct{} // closed when that is so; nil: not yet
+}
+
+func (e *ending) Write(p []byte) (int, error) {
+	n, err := e.Conn.Write(p)
+	if e.over != nil {
+		<-e.over
+	}
+	return n, err
+}
+
+// TestAnswerBeforeTheEnd: what a guest answered just before its channel ended, as one that powers off does, is its answer.
+func TestAnswerBeforeTheEnd(t *testing.T) {
+	for range 32 { // chosen by chance, it would be taken in half of these
+		here, there := net.Pipe()
+		go func() {
+			defer there.Close()
+			for lines := NewLines(there); ; {
+				line, err := lines.Next()
+				if err != nil {
+					return
+				}
+				request, err := ParseRequest(line)
+				if err != nil {
+					return
+				}
+				answer, err := encode(Message{ID: request.ID, Result: json.RawMessage(`"done"`)})
+				if err != nil {
+					return
+				}
+				if _, err := there.Write(answer); err != nil || request.Method != "sync" {
+					return
+				}
+			}
+		}()
+		conn := &ending{Conn: here}
+		client, err := NewClient(t.Context(), conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.over = make(chan struct{})
+		go func() { <-client.Done(); close(conn.over) }()
+		var got string
+		if err := client.Call(t.Context(), "poweroff", nil, &got); err != nil || got != "done" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+}
