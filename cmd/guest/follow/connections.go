@@ -33,11 +33,12 @@ func (l *Lists) Connections(addrs []netip.Addr, number uint64, from int) (guest.
 			return guest.Connections{}, err
 		}
 		l.tellOver(&all)
-		if l.last = nil; len(all) > guest.ConnectionsListed {
+		l.number++
+		first := part(all, l.number, 0)
+		if l.last = nil; first.Omitted > 0 {
 			l.last = all
 		}
-		l.number++
-		return part(all, l.number, 0), nil
+		return first, nil
 	}
 	if number != l.number || from < 0 || from > len(l.last) {
 		return guest.Connections{List: []guest.Connection{}}, nil
@@ -61,10 +62,23 @@ func (l *Lists) tellOver(all *[]guest.Connection) {
 	l.told = told
 }
 
+// part is what of all comes from there on: as many as are listed at most, and as fit into a line.
 func part(all []guest.Connection, number uint64, from int) guest.Connections {
-	end := min(from+guest.ConnectionsListed, len(all))
+	end, room := from, guest.MaxLine
+	for ; end < min(from+guest.ConnectionsListed, len(all)); end++ {
+		if room -= mostOfOne + mostOfEnd*len(all[end].Working); room < mostOfOne && end > from {
+			break
+		}
+	}
 	return guest.Connections{List: all[from:end], Omitted: len(all) - end, Number: number}
 }
+
+// What a connection takes of a line, bytes, at most: without its subflows' ends, and each of these. (An end of IPv6 has 49 with its
+// quotes, and a comma.)
+const (
+	mostOfOne = 256
+	mostOfEnd = 52
+)
 
 // connections are those of the guest, and of containers in it, that have an end on one of addrs.
 func connections(addrs []netip.Addr) ([]guest.Connection, error) {

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"testing"
@@ -61,6 +62,32 @@ func TestTellOver(t *testing.T) {
 	} {
 		if l.tellOver(&c.all); !slices.EqualFunc(c.all, c.want, func(a, b guest.Connection) bool { return a.Local == b.Local && a.Over == b.Over }) {
 			t.Errorf("list %d: %+v, want %+v", i, c.all, c.want)
+		}
+	}
+}
+
+// TestPartsFitIntoALine: also of connections with many subflows and long addresses, and each connection comes in one part.
+func TestPartsFitIntoALine(t *testing.T) {
+	end := netip.MustParseAddrPort("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535")
+	for subflows := range 10 {
+		all := make([]guest.Connection, 2*guest.ConnectionsListed+1)
+		for i := range all {
+			all[i] = guest.Connection{Kind: guest.KindMPTCP, Local: end, Remote: end, State: "new-syn-recv", Working: slices.Repeat([]netip.AddrPort{end}, subflows),
+				Fallback: true, Outward: true, Over: true}
+		}
+		come, parts := 0, 0
+		for ; come < len(all); parts++ {
+			p := part(all, 1<<63, come)
+			if come += len(p.List); len(p.List) == 0 || len(p.List) > guest.ConnectionsListed || p.Omitted != len(all)-come {
+				t.Fatalf("%d subflows: a part of %d, %d omitted, after %d", subflows, len(p.List), p.Omitted, come)
+			}
+			const head = 100 // of the line
+			if line, err := json.Marshal(p); err != nil || len(line)+head > guest.MaxLine {
+				t.Fatalf("%d subflows: %d connections take %d bytes of %d, %v", subflows, len(p.List), len(line), guest.MaxLine, err)
+			}
+		}
+		if parts > 5 {
+			t.Errorf("%d subflows: %d parts", subflows, parts)
 		}
 	}
 }
