@@ -99,7 +99,8 @@ func stands(s State) (bool, error) {
 	mac := macs[s.Guest]
 	if !slices.Equal(b.chains[chainAbout+s.Guest], notes(s, mac)) ||
 		!slices.Equal(b.chains[chainIn+s.Guest], comments(ingress(s, mac))) ||
-		!slices.Equal(b.chains[chainOut+s.Guest], comments(egress(s))) {
+		!slices.Equal(b.chains[chainOut+s.Guest], comments(egress(s))) ||
+		!slices.Equal(b.chains[chainUp+s.Guest], comments(input(s))) {
 		return false, nil
 	}
 	leftAlone, err := untrackedChains()
