@@ -81,6 +81,9 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 
 	events := p.qmp.Events(ctx)
 	if err := p.qmp.Do(ctx, "migrate", map[string]any{"uri": opts.URI}, nil); err != nil {
+		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // it may have begun all the same
+			err = errors.Join(err, p.CancelMigration(context.WithoutCancel(ctx)))
+		}
 		return err
 	}
 	progress, err := p.until(ctx, events, func(s vm.MigrationStatus) bool {
