@@ -51,10 +51,15 @@ func telling(log string) string {
 			said = line
 		}
 	}
-	if len(said) > complaintMost {
-		said = strings.ToValidUTF8(said[:complaintMost], "") + " …"
+	return short(said)
+}
+
+// short is what of a line is passed on.
+func short(line string) string {
+	if len(line) > complaintMost {
+		line = strings.ToValidUTF8(line[:complaintMost], "") + " …"
 	}
-	return said
+	return line
 }
 
 // isAside says whether a line of a log is empty, a warning or the rest of one, or where a console is.

@@ -39,3 +39,19 @@ func TestComplaint(t *testing.T) {
 		t.Errorf("no log: %q", got)
 	}
 }
+
+// TestLinesOfALogCanBeShown: what a description's own command wrote, its first complaint or its last words, moves no terminal and is not long.
+func TestLinesOfALogCanBeShown(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "qemu.log")
+	for said, want := range map[string]string{
+		"\x1b[2Jgone\a\xff": "[2Jgone", strings.Repeat("é", 1000): strings.Repeat("é", complaintMost/2) + " …",
+		"2026-01-02T03:04:05.678901Z " + Program + ": no \x9b31msuch\tNIC": "no 31msuchNIC",
+	} {
+		if err := os.WriteFile(log, []byte(said+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if first, last := firstComplaint(log), lastLine(log); first != want || last != want {
+			t.Errorf("%q: %q and %q, want %q", said, first, last, want)
+		}
+	}
+}

@@ -186,7 +186,7 @@ func firstComplaint(path string) string {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		if !isAside(lines.Text()) {
-			return plain(lines.Text())
+			return short(plain(printable(lines.Text())))
 		}
 	}
 	return ""
@@ -205,7 +205,7 @@ func lastLine(path string) string {
 	}
 	n, _ := f.Read(buf)
 	text := strings.TrimSpace(string(buf[:n]))
-	return plain(text[strings.LastIndexByte(text, '\n')+1:])
+	return short(plain(printable(text[strings.LastIndexByte(text, '\n')+1:])))
 }
 
 func plain(line string) string {
