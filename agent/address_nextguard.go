@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/outside"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -156,5 +158,12 @@ func (m *incoming) lookAtNext(ctx context.Context) {
 				m.work.taken[next.Prefix.Addr()] = by
 			}
 		}
+	}
+}
+
+// noteInUse writes down whose a next address is that the guest could not get for that: the next try is with another one.
+func (m *incoming) noteInUse(err error) {
+	if inUse := (*outside.InUseError)(nil); errors.As(err, &inUse) {
+		m.work.taken[inUse.Addr] = inUse.By
 	}
 }

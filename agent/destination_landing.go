@@ -125,6 +125,7 @@ func (m *incoming) setNext(ctx context.Context) error {
 		}
 		return m.asked(ctx, set)
 	}); err != nil {
+		m.noteInUse(err)
 		return fmt.Errorf("set the next address: %w", err)
 	}
 	m.announcedBy(made.EndpointIDs)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"godwit/agent/detour"
 	"godwit/agent/limits"
@@ -78,6 +79,9 @@ func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Ad
 	return next, nil
 }
 
+// grantPause is between two tries to give a guest its first address, which may fail at once.
+const grantPause = time.Second
+
 // grantFirst gives a guest that boots its first address, as often as it takes.
 func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
 	var first []migration.Address
@@ -94,7 +98,7 @@ func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
 	g.speakBy(o)
 	for {
 		_, err := o.Configure(ctx, a.configuration(g, g.Held.Active, g.Held.Addresses, 0, true))
-		if err == nil || ctx.Err() != nil {
+		if err == nil || !sleep(ctx, grantPause) {
 			return limits.Says(ctx, err)
 		}
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,9 +13,11 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/outside"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/guest"
 )
 
 // TestDetourOfNothingIsKept while its migration is under way: that of a guest that goes home with
@@ -162,6 +165,26 @@ func TestTakenIsNotForgotten(t *testing.T) {
 			t.Fatalf("it has %v", m.plan.Next)
 		}
 	}
+}
+
+// TestRefusedByItsGuest: a next address that a guest is not given, as somebody else has it by then, is taken: the next try is with another one.
+func TestRefusedByItsGuest(t *testing.T) {
+	m := comes(t, between(t))
+	next := netip.MustParsePrefix("10.2.1.10/24")
+	m.plan.Next = []migration.Address{{Prefix: next, Home: "rome"}}
+	m.work.taken = map[netip.Addr]string{} // it was free when the LAN was asked
+	m.work.guest = &Guest{Held: care.Held{Description: goodPreparation().Description}, open: refusing{}}
+	err := m.setNext(t.Context())
+	if inUse := (*outside.InUseError)(nil); !errors.As(err, &inUse) || m.work.taken[next.Addr()] != "52:54:00:00:02:0a" {
+		t.Errorf("%v; taken are %v", err, m.work.taken)
+	}
+}
+
+// A refusing guest's next address is another's.
+type refusing struct{ guest.Channel }
+
+func (refusing) Configure(_ context.Context, p guest.Configure) (guest.Configured, error) {
+	return guest.Configured{}, &outside.InUseError{Guest: "web", Addr: p.Addrs[0].Addr(), By: "52:54:00:00:02:0a"}
 }
 
 // TestAnnouncedByOtherIDs: where the guest could not take the ids that it was to take, those that

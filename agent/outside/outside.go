@@ -122,15 +122,35 @@ func (o *Channel) Configure(ctx context.Context, p guest.Configure) (guest.Confi
 	}); err != nil {
 		return guest.Configured{}, err
 	}
-	if !o.has(ctx, addr.Addr()) {
-		if err := o.replug(ctx, p.MAC); err != nil {
-			return guest.Configured{}, err
-		}
-		if err := o.taken(ctx, p.MAC, addr.Addr(), words); err != nil {
-			return guest.Configured{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: %v", o.Guest, limits.Says(ctx, err))}
-		}
+	own, err := o.has(ctx, addr.Addr())
+	if err != nil {
+		return guest.Configured{}, err
 	}
-	return guest.Configured{}, nil
+	if own {
+		return guest.Configured{}, nil
+	}
+	if err := o.replug(ctx, p.MAC); err != nil {
+		return guest.Configured{}, err
+	}
+	err = o.taken(ctx, p.MAC, addr.Addr(), words)
+	if errors.As(err, new(*InUseError)) {
+		return guest.Configured{}, err
+	}
+	if err != nil {
+		err = &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: %v", o.Guest, limits.Says(ctx, err))}
+	}
+	return guest.Configured{}, err
+}
+
+// An InUseError is why the guest has not been given an address, or did not take it: somebody else has it.
+type InUseError struct {
+	Guest string
+	Addr  netip.Addr
+	By    string
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("guest %s is not given %s by DHCP: it is in use by %s", e.Guest, e.Addr, e.By)
 }
 
 // Ready cannot be asked from here.
@@ -145,10 +165,16 @@ func (o *Channel) replug(ctx context.Context, mac string) error {
 	return o.SetLink(context.WithoutCancel(ctx), mac, true)
 }
 
-// has says whether the guest answers for addr.
-func (o *Channel) has(ctx context.Context, addr netip.Addr) bool {
+// has says whether the guest answers for addr; that somebody else does is an error. Where nobody can be asked it is nobody.
+func (o *Channel) has(ctx context.Context, addr netip.Addr) (bool, error) {
 	used, by, err := netstate.Probe(ctx, o.Bridge, addr)
-	return err == nil && used && slices.ContainsFunc(o.NICs, func(n config.NIC) bool { return slices.Equal(n.Hardware(), by) })
+	if err != nil || !used {
+		return false, nil //nolint:nilerr // it is asked again
+	}
+	if slices.ContainsFunc(o.NICs, func(n config.NIC) bool { return slices.Equal(n.Hardware(), by) }) {
+		return true, nil
+	}
+	return false, &InUseError{o.Guest, addr, by.String()}
 }
 
 // taken waits until the guest has taken its address. The error says how far it came.
@@ -163,16 +189,16 @@ func (o *Channel) taken(ctx context.Context, mac string, addr netip.Addr, words 
 			case dhcp.Other:
 				far = fmt.Errorf("its NIC %s takes an address of another DHCP server; keep that from answering %s", mac, mac)
 			case dhcp.Declines:
-				return fmt.Errorf("its NIC %s declines %s: somebody else has it", mac, addr)
+				return &InUseError{o.Guest, addr, "somebody, as its NIC " + mac + " says, which declines it"}
 			case dhcp.Takes:
 				far = fmt.Errorf("its NIC %s took %s by DHCP, and does not answer there", mac, addr)
-				if o.has(ctx, addr) {
-					return nil
+				if own, err := o.has(ctx, addr); own || err != nil {
+					return err
 				}
 			}
 		case <-time.After(500 * time.Millisecond):
-			if o.has(ctx, addr) {
-				return nil
+			if own, err := o.has(ctx, addr); own || err != nil {
+				return err
 			}
 		case <-o.done:
 			return net.ErrClosed

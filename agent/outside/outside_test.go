@@ -2,12 +2,19 @@ package outside
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"godwit/agent/config"
+	"godwit/internal/need"
 	"godwit/netstate/dhcp"
+	"godwit/netstate/netns"
+	"godwit/vm/guest"
 )
 
 // TestTakenSaysHowFar: of a guest that does not take its address, the error says what it
@@ -22,7 +29,7 @@ func TestTakenSaysHowFar(t *testing.T) {
 		{[]dhcp.Word{dhcp.Asks, dhcp.Asks}, "took no answer"},
 		{[]dhcp.Word{dhcp.Asks, dhcp.Other}, "another DHCP server"},
 		{[]dhcp.Word{dhcp.Asks, dhcp.Takes}, "does not answer there"},
-		{[]dhcp.Word{dhcp.Asks, dhcp.Takes, dhcp.Declines}, "somebody else has it"},
+		{[]dhcp.Word{dhcp.Asks, dhcp.Takes, dhcp.Declines}, "10.2.1.10 by DHCP: it is in use by somebody"},
 	} {
 		words := make(chan dhcp.Word, 9)
 		for _, w := range c.words {
@@ -40,5 +47,32 @@ func TestTakenSaysHowFar(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "52:54:00:00:01:0b") {
 			t.Errorf("%v: %v, want %q", c.words, err, c.want)
 		}
+	}
+}
+
+// TestInUseBySomebodyElse: an address for which somebody else answers is not given to the guest, and the error says whose it is.
+func TestInUseBySomebodyElse(t *testing.T) {
+	need.Root(t)
+	const spare, other = "52:54:00:00:01:0b", "52:54:00:00:02:0a"
+	o := New(Config{
+		Guest: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: spare}}, Taps: []string{"none", "tap"}, Active: func() int { return 0 }, Bridge: "br0",
+		SetLink: func(context.Context, string, bool) error { return nil },
+	})
+	err := netns.Once(func() error {
+		defer o.Close()
+		for _, line := range []string{
+			"link add br0 address " + other + " type bridge", "link set br0 up", "link add tap type veth peer name guest", "link set tap up",
+			"addr add 10.2.1.10/24 dev br0", // an address of the host is somebody else's, too
+		} {
+			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+				return fmt.Errorf("ip %s: %w: %s", line, err, out)
+			}
+		}
+		_, err := o.Configure(t.Context(), guest.Configure{MAC: spare, Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.1.10/24")}, GatewayV4: netip.MustParseAddr("10.2.1.1")})
+		return err
+	})
+	inUse := (*InUseError)(nil)
+	if !errors.As(err, &inUse) || inUse.Addr != netip.MustParseAddr("10.2.1.10") || inUse.By != other {
+		t.Errorf("in use by %+v: %v", inUse, err)
 	}
 }
