@@ -55,6 +55,7 @@ func helper(args []string) error {
 		say("%v", err)
 	}
 	node := newNode(children)
+	node.leave = *leave
 	methods := node.handover()
 	if *lab {
 		if err := serveLab(children); err != nil {

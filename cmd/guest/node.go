@@ -34,6 +34,7 @@ type node struct {
 	moves    follow.Moves
 	stayed   follow.Stayed
 	ready    lastReady
+	leave    bool // settings are left alone
 }
 
 func newNode(children *family) *node {
@@ -158,6 +159,7 @@ type lastReady struct {
 
 func (n *node) makeReady(ctx context.Context, id string, raw json.RawMessage) (any, error) {
 	n.meters.watchAll() // the NIC may have been plugged in since
+	n.loosen()
 	return with(func(_ context.Context, p guest.Configure) (any, error) {
 		n.ready.mu.Lock()
 		n.ready.raw, n.ready.p = slices.Clone(raw), p
@@ -173,7 +175,18 @@ func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (a
 	if known {
 		return n.book.Configure(p)
 	}
+	n.loosen()
 	return with(func(_ context.Context, p guest.Configure) (any, error) { return n.book.Configure(p) })(ctx, id, raw)
+}
+
+// loosen is the function of that name, as somebody may have made the filter a strict one since the program began.
+func (n *node) loosen() {
+	if n.leave {
+		return
+	}
+	if err := loosen(); err != nil {
+		say("set rp_filter: %v", err)
+	}
 }
 
 func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (any, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"godwit/internal/need"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 	"godwit/vm/guest/qga"
@@ -203,27 +203,45 @@ func TestChannelWithoutIPv6(t *testing.T) {
 	})
 }
 
-// TestAgentLoosensStrictFilters: the scripts for the QEMU guest agent make the filter a loose one where it is strict, as the
-// helper does when it starts, and do not turn it on where it is off.
-func TestAgentLoosensStrictFilters(t *testing.T) {
-	need.Program(t, "qemu-ga")
-	makeNICs(t)
-	c := guestAgent(t)
+// TestChannelLoosensStrictFilters: before a NIC gets an address the filter becomes a loose one where it is strict, whoever made it so since the
+// program began, and is not turned on where it is off.
+func TestChannelLoosensStrictFilters(t *testing.T) {
 	setting := func(of string) string { return "/proc/sys/net/ipv4/conf/" + of + "/rp_filter" }
-	set := func(of, value string) {
-		t.Helper()
-		must(t, os.WriteFile(setting(of), []byte(value), 0))
-	}
-	t.Cleanup(func() { set("all", "0"); set("lo", "0") })
-	for _, s := range []struct{ all, nic, want string }{{"0", "0", "0"}, {"0", "1", "2"}, {"0", "2", "0"}, {"1", "0", "2"}, {"2", "1", "2"}} {
-		for of, value := range map[string]string{"default": "0", "all": s.all, "lo": "0", "nic0": s.nic, "nic1": "0"} {
-			set(of, value)
+	each(t, func(t *testing.T, c guest.Channel) {
+		set := func(of, value string) {
+			t.Helper()
+			must(t, os.WriteFile(setting(of), []byte(value), 0))
 		}
-		_, err := c.Configure(t.Context(), configureNext())
+		t.Cleanup(func() { set("all", "0"); set("lo", "0") })
+		for _, s := range []struct{ all, nic, want string }{{"0", "0", "0"}, {"0", "1", "2"}, {"0", "2", "0"}, {"1", "0", "2"}, {"2", "1", "2"}} {
+			for of, value := range map[string]string{"default": "0", "all": s.all, "lo": "0", "nic0": s.nic, "nic1": "0"} {
+				set(of, value)
+			}
+			_, err := c.Configure(t.Context(), configureNext())
+			must(t, err)
+			got, err := os.ReadFile(setting("all"))
+			must(t, err)
+			want(t, s.all+" for all, "+s.nic+" for a NIC", strings.TrimSpace(string(got)), s.want)
+		}
+	})
+}
+
+// TestReadyLoosensStrictFilters: it is done before the move already, and not where settings are to be left alone.
+func TestReadyLoosensStrictFilters(t *testing.T) {
+	makeNICs(t)
+	const setting = "/proc/sys/net/ipv4/conf/all/rp_filter"
+	t.Cleanup(func() { must(t, os.WriteFile(setting, []byte("0"), 0)) })
+	for leave, loose := range map[bool]string{false: "2", true: "1"} {
+		must(t, os.WriteFile(setting, []byte("1"), 0))
+		n := newNode(&family{})
+		n.leave = leave
+		raw, err := json.Marshal(configureNext())
 		must(t, err)
-		got, err := os.ReadFile(setting("all"))
+		_, err = n.makeReady(t.Context(), "1", raw)
 		must(t, err)
-		want(t, s.all+" for all, "+s.nic+" for a NIC", strings.TrimSpace(string(got)), s.want)
+		got, err := os.ReadFile(setting)
+		must(t, err)
+		want(t, "rp_filter of all", strings.TrimSpace(string(got)), loose)
 	}
 }
 
