@@ -187,6 +187,21 @@ func lacksIPv6(info guest.Info, nics []config.NIC, held []migration.Address) boo
 	return off == len(nics) && !slices.ContainsFunc(held, func(addr migration.Address) bool { return addr.Prefix.Addr().Is6() })
 }
 
+// settleAnnounced refuses what announceable does, but where network auto has become drain already, as no connection could follow
+// anyway: then nobody is told of the next addresses.
+func (m *outgoing) settleAnnounced() error {
+	refused := announceable(m.plan, m.work.capabilities)
+	if refused == nil || m.plan.Network != "drain" {
+		return refused
+	}
+	m.plan.Chosen, m.plan.Next = false, slices.Clone(m.plan.Next)
+	for i := range m.plan.Next {
+		m.plan.Next[i].Endpoint = 0
+	}
+	m.rec.Note("its next address is behind a NAT, and the program behind its channel cannot announce what clients see of it: what opens as MPTCP before the switch stays on the tunnel, too")
+	return nil
+}
+
 // announceable refuses next addresses behind a NAT of which the guest could only
 // announce its own side: no client would come.
 func announceable(plan migration.Plan, capabilities []string) error {

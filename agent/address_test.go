@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -37,6 +38,31 @@ func TestAnnounceable(t *testing.T) {
 		err := announceable(migration.Plan{Guest: "web", Next: []migration.Address{c.next}}, c.capabilities)
 		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "203.0.113.10") {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestNetworkOfWhatCannotBeAnnounced: a guest that could announce only its own side of a NAT is refused where its connections are to follow; where
+// network auto is drain, as none can, it moves, and announces nothing.
+func TestNetworkOfWhatCannotBeAnnounced(t *testing.T) {
+	behind := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 3}
+	six := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64"), Endpoint: 4}
+	for _, c := range []struct {
+		network string
+		chosen  bool
+		refused bool
+	}{{"mptcp", false, true}, {"mptcp", true, true}, {"drain", true, false}} {
+		accepted := []migration.Address{behind, six}
+		plan := migration.Plan{Guest: "web", Network: c.network, Chosen: c.chosen, Next: accepted}
+		m := &outgoing{plan: plan, work: &sourceWork{capabilities: []string{"configure"}}, rec: record.New("paris", plan, time.Now())}
+		if err := m.settleAnnounced(); (err != nil) != c.refused {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if silent := m.plan.Next[0].Endpoint+m.plan.Next[1].Endpoint == 0; silent == c.refused || m.plan.Chosen != c.refused && c.chosen || m.plan.Network != c.network {
+			t.Errorf("%+v: %+v", c, m.plan)
+		}
+		if accepted[0].Endpoint != 3 || len(m.rec.Snapshot().Notes) > 1 {
+			t.Errorf("%+v: accepted were %+v; %q", c, accepted, m.rec.Snapshot().Notes)
 		}
 	}
 }

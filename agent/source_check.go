@@ -170,10 +170,10 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.plan.Next = m.work.accepted.Next
-	m.noteApart(ctx)
-	if err := announceable(m.plan, m.work.capabilities); err != nil {
+	if err := m.settleAnnounced(); err != nil {
 		return err
 	}
+	m.noteApart(ctx)
 	if err := m.tryPaths(ctx, n); err != nil {
 		return err
 	}
