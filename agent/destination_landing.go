@@ -112,7 +112,10 @@ func (m *incoming) setNext(ctx context.Context) error {
 		return err
 	}
 	g, spare := m.work.guest, 1-m.plan.Active
-	m.a.introduce(m.plan.Next, g.Held.Description.NICs[spare].Hardware())
+	silent, introduce := g.Held.Description.Silent(), func() { m.a.introduce(m.plan.Next, g.Held.Description.NICs[spare].Hardware()) }
+	if !silent {
+		introduce()
+	}
 	m.work.placed = true // or may be, whatever the guest answers
 	var made guest.Configured
 	if err := m.rec.Timed("set next address", func() error {
@@ -120,13 +123,16 @@ func (m *incoming) setNext(ctx context.Context) error {
 			made, err = g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		}
-		if g.Held.Description.Silent() { // it asks when it likes, and the channel has a limit of its own
+		if silent { // it asks when it likes, and the channel has a limit of its own
 			return set(ctx)
 		}
 		return m.asked(ctx, set)
 	}); err != nil {
 		m.noteInUse(err)
 		return fmt.Errorf("set the next address: %w", err)
+	}
+	if silent { // not before: it takes seconds, in which the address may turn out to be another's, who would get no packets then
+		introduce()
 	}
 	m.announcedBy(made.EndpointIDs)
 	return nil

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -173,10 +175,17 @@ func TestRefusedByItsGuest(t *testing.T) {
 	next := netip.MustParsePrefix("10.2.1.10/24")
 	m.plan.Next = []migration.Address{{Prefix: next, Home: "rome"}}
 	m.work.taken = map[netip.Addr]string{} // it was free when the LAN was asked
-	m.work.guest = &Guest{Held: care.Held{Description: goodPreparation().Description}, open: refusing{}}
+	d := goodPreparation().Description
+	d.Agent = config.AgentDHCP
+	m.work.guest = &Guest{Held: care.Held{Description: d}, open: refusing{}}
+	var said bytes.Buffer
+	m.a.log = slog.New(slog.NewTextHandler(&said, nil))
 	err := m.setNext(t.Context())
 	if inUse := (*outside.InUseError)(nil); !errors.As(err, &inUse) || m.work.taken[next.Addr()] != "52:54:00:00:02:0a" {
 		t.Errorf("%v; taken are %v", err, m.work.taken)
+	}
+	if strings.Contains(said.String(), "introduce") { // there is no LAN here: it is tried in vain
+		t.Errorf("the LAN is told that it is the guest's: %s", said.String())
 	}
 }
 
