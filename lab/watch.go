@@ -212,7 +212,7 @@ func (r *run) onEvent(ctx context.Context, m *move, e record.Event) {
 	if e.Name != migration.MigrationStart && e.Name != migration.HandoverDone {
 		return
 	}
-	rep, err := r.w.agents[m.from].client.Report(ctx, m.id)
+	rep, err := r.reportOf(ctx, m, e)
 	if err != nil {
 		return
 	}
@@ -223,6 +223,17 @@ func (r *run) onEvent(ctx context.Context, m *move, e record.Event) {
 	}
 	r.took(m.guest, addressesOf(rep.Next), false) // before anything goes to it there; another may have been chosen since
 	r.probe(m.guest, asked(e.Name, &rep))
+}
+
+// reportOf is what the host tells of a migration at which an event was: its destination knows first which next addresses the guest has, where
+// another was taken in the handover. Where that does not answer, its source's has to do.
+func (r *run) reportOf(ctx context.Context, m *move, e record.Event) (record.Report, error) {
+	if there := r.w.agents[e.Host]; there != nil && e.Name == migration.HandoverDone {
+		if rep, err := there.client.Report(ctx, m.id); err == nil && len(rep.Next) > 0 {
+			return rep, nil
+		}
+	}
+	return r.w.agents[m.from].client.Report(ctx, m.id)
 }
 
 // asked are the addresses that the prober asks from an event on: both, while the guest moves, and only those that it has afterwards.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -93,6 +94,35 @@ func TestAsked(t *testing.T) {
 	} {
 		if got := asked(since, &rep); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", since, got, want)
+		}
+	}
+}
+
+// TestNextAfterHandover: which next addresses a guest has when its handover is done is told by its destination, which may have chosen another
+// since; where that does not answer, and before, by its source.
+func TestNextAfterHandover(t *testing.T) {
+	r := aRun()
+	tells := func(host, next string) {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /v1/migrations/{id}", func(w http.ResponseWriter, _ *http.Request) {
+			json.NewEncoder(w).Encode(record.Report{Next: []migration.Address{{Prefix: netip.MustParsePrefix(next)}}}) //nolint:errcheck // the client tells
+		})
+		r.w.agents[host] = anAgent(t, host, mux)
+	}
+	tells("a", "10.2.1.10/24")
+	tells("b", "10.2.1.11/24")
+	r.w.agents["gone"] = anAgent(t, "gone", http.NotFoundHandler())
+	m := &move{guest: "web", from: "a", id: "m-00000001"}
+	for _, c := range []struct {
+		name       migration.EventName
+		host, want string
+	}{
+		{migration.HandoverDone, "b", "10.2.1.11/24"}, {migration.HandoverDone, "gone", "10.2.1.10/24"},
+		{migration.HandoverDone, "", "10.2.1.10/24"}, {migration.MigrationStart, "b", "10.2.1.10/24"},
+	} {
+		rep, err := r.reportOf(t.Context(), m, record.Event{Name: c.name, Host: c.host})
+		if err != nil || len(rep.Next) != 1 || rep.Next[0].Prefix.String() != c.want {
+			t.Errorf("%s of %q: %v, %v; want %s", c.name, c.host, rep.Next, err, c.want)
 		}
 	}
 }
