@@ -67,6 +67,7 @@ type Agent struct {
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
 	routers    routers            // what was heard of those on the LAN
 	owedWords  *owedWords         // what subnet agents were asked, and have not answered yet
+	unled      unled              // which detours' other ends lead nothing here
 	rarely     rarely             // what was logged lately, and is not logged again at once
 
 	making sync.Mutex // held by who makes a detour's tunnel again, or takes it down: both have one name

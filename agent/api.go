@@ -98,7 +98,7 @@ func (a *Agent) guestInfo(g *Guest) api.GuestInfo {
 		Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
 		Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.lastBoot(),
 	}
-	gi.Tunnels = guestTunnels(a.detours.List(g.name()))
+	gi.Tunnels = a.guestTunnels(a.detours.List(g.name()))
 	if flows, err := netstate.Flows(g.name()); err == nil {
 		gi.Flows = flows
 	}

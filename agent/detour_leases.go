@@ -50,6 +50,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		a.lookAtHost(ctx, under)
 		a.lookAfterAll(ctx, under)
 		a.lookAtWays(ctx, under)
+		a.lookAtLed(ctx, under)
 	}
 }
 

@@ -24,7 +24,7 @@ func kindOf(d detour.Detour) string {
 }
 
 // guestTunnels are the tunnels of one guest's detours.
-func guestTunnels(all []detour.Detour) []api.GuestTunnel {
+func (a *Agent) guestTunnels(all []detour.Detour) []api.GuestTunnel {
 	slices.SortFunc(all, func(a, b detour.Detour) int { return a.Up.Compare(b.Up) })
 	var out []api.GuestTunnel
 	for _, d := range all {
@@ -34,7 +34,7 @@ func guestTunnels(all []detour.Detour) []api.GuestTunnel {
 		}
 		out = append(out, api.GuestTunnel{
 			Kind: kind, Device: d.Tunnel.Name, Peer: d.Peer, Local: d.Tunnel.Local, Remote: d.Tunnel.Remote,
-			Addresses: append([]netip.Addr{}, d.Addresses()...),
+			Addresses: append([]netip.Addr{}, d.Addresses()...), NotLed: a.whyUnled(d),
 		})
 	}
 	return out
@@ -58,6 +58,9 @@ func (a *Agent) tunnelUse() ([]api.TunnelUse, error) {
 			if !slices.Contains(use.Addresses, addr) {
 				use.Addresses = append(use.Addresses, addr)
 			}
+		}
+		if why := a.whyUnled(d); why != "" {
+			use.NotLed = append(use.NotLed, why)
 		}
 		if d.Until.After(use.Until) {
 			use.Until = d.Until

@@ -32,7 +32,7 @@ func TestGuestTunnels(t *testing.T) {
 		{Kind: tunnel.WireGuard, Device: "gwt-1", Peer: "rome", Local: here, Remote: there, Addresses: []netip.Addr{oursHere, theirsHere}},
 		{Kind: tunnel.GRE, Device: "gwt-2", Peer: "oslo", Local: here, Remote: third, Addresses: []netip.Addr{}},
 	}
-	got := guestTunnels(slices.Concat([]detour.Detour{gre, half}, []detour.Detour{home, leads}))
+	got := (&Agent{}).guestTunnels(slices.Concat([]detour.Detour{gre, half}, []detour.Detour{home, leads}))
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}

@@ -41,10 +41,11 @@ type GuestInfo struct {
 type GuestTunnel struct {
 	Kind      string         `json:"kind"`
 	Device    string         `json:"device"`
-	Peer      string         `json:"peer"`      // host at the other end
-	Local     netip.AddrPort `json:"local"`     // outer address, and port of UDP; a mere number for gre and ipip
-	Remote    netip.AddrPort `json:"remote"`    // the same of the other end
-	Addresses []netip.Addr   `json:"addresses"` // the guest's, that take it
+	Peer      string         `json:"peer"`              // host at the other end
+	Local     netip.AddrPort `json:"local"`             // outer address, and port of UDP; a mere number for gre and ipip
+	Remote    netip.AddrPort `json:"remote"`            // the same of the other end
+	Addresses []netip.Addr   `json:"addresses"`         // the guest's, that take it
+	NotLed    string         `json:"not_led,omitempty"` // what the peer says of them, where it leads them here no more
 }
 
 // NeighbourInfo is another host as this one knows it, and what that one says of itself when it is asked.
@@ -99,11 +100,12 @@ type TakeBack struct {
 // TunnelUse is one guest's detours on this host, and what takes them.
 type TunnelUse struct {
 	Guest     string          `json:"guest"`
-	Tunnels   []string        `json:"tunnels"`        // devices
-	Peers     []string        `json:"peers"`          // hosts at their other ends
-	Addresses []netip.Addr    `json:"addresses"`      // that take them
-	Until     time.Time       `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
-	Flows     []netstate.Flow `json:"flows"`          // of the last netstate.FlowMemory
+	Tunnels   []string        `json:"tunnels"`           // devices
+	Peers     []string        `json:"peers"`             // hosts at their other ends
+	Addresses []netip.Addr    `json:"addresses"`         // that take them
+	Until     time.Time       `json:"until,omitzero"`    // end of the lease; zero: a migration is under way, or for good
+	NotLed    []string        `json:"not_led,omitempty"` // what peers say that lead none of them here any more
+	Flows     []netstate.Flow `json:"flows"`             // of the last netstate.FlowMemory
 }
 
 // FeedEvent is an event of any migration of a host.

@@ -28,7 +28,17 @@ func printUses(w io.Writer, all []api.TunnelUse) {
 			lease = fmt.Sprintf(", leased for %v", max(clock.Until(use.Until), 0).Round(time.Second)) // it may be days
 		}
 		fmt.Fprintf(w, "%-16s %s with %s%s\n", use.Guest, strings.Join(addrs, " "), strings.Join(use.Peers, ", "), lease)
+		for _, why := range use.NotLed {
+			printNotLed(w, why)
+		}
 		printFlows(w, use.Flows)
+	}
+}
+
+// printNotLed says that a guest's addresses do not lead to it any more.
+func printNotLed(w io.Writer, why string) {
+	if why != "" {
+		fmt.Fprintf(w, "  not reached by them: %s\n", why)
 	}
 }
 
@@ -44,6 +54,7 @@ func printTunnels(w io.Writer, tunnels []api.GuestTunnel) {
 			addrs = append(addrs, a.String())
 		}
 		fmt.Fprintf(w, "  %-9s %-28s %-28s to %s: %s\n", t.Kind, local, remote, t.Peer, cmp.Or(strings.Join(addrs, " "), "nothing"))
+		printNotLed(w, t.NotLed)
 	}
 }
 

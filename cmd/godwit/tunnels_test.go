@@ -41,3 +41,15 @@ func TestPrintLeaseOfDays(t *testing.T) {
 		}
 	}
 }
+
+// Of addresses that do not lead to their guest any more one sees that, and what to do, with the guest as with its host.
+func TestPrintNotLed(t *testing.T) {
+	var guest, host strings.Builder
+	printTunnels(&guest, []api.GuestTunnel{{Kind: tunnel.WireGuard, Peer: "rome", NotLed: "rome does not lead it"}, {Kind: tunnel.WireGuard, Peer: "oslo"}})
+	printUses(&host, []api.TunnelUse{{Guest: "web", Peers: []string{"rome"}, NotLed: []string{"rome does not lead it"}}})
+	for _, out := range []string{guest.String(), host.String()} {
+		if strings.Count(out, "not reached by them: rome does not lead it\n") != 1 {
+			t.Errorf("%s", out)
+		}
+	}
+}

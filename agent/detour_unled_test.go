@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/peer"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// TestForgottenByItsHome: of a guest here whose home does not lead its address to this host any more, as its STATE was put back from a backup, that is said;
+// and not of one that is led here, that leaves, that is at home, or whose home says nothing.
+func TestForgottenByItsHome(t *testing.T) {
+	addr := netip.MustParseAddr("10.2.1.40")
+	led := func(to string) *detour.Detour {
+		return &detour.Detour{ID: "m-00000001", Guest: "leased", Peer: to, Leased: true, Up: clock.Now(), Away: []netstate.Away{{Addr: addr, Active: true}}}
+	}
+	for _, c := range []struct {
+		name   string
+		home   *detour.Detour // nil: none
+		says   error          // of a home that says nothing of detours
+		before bool           // it was said of it
+		change func(*Guest, *detour.Detour)
+		want   string
+	}{
+		{name: "led here", home: led("rome")},
+		{name: "forgotten", want: "does not lead 10.2.1.40"},
+		{name: "led elsewhere", home: led("oslo"), want: "host oslo does not lead it"},
+		{name: "led here again", home: led("rome"), before: true},
+		{name: "its home cannot say", says: &migration.Problem{Code: migration.CodeInternal, Text: "busy"}},
+		{name: "its home cannot say any more", says: &migration.Problem{Code: migration.CodeInternal, Text: "busy"}, before: true, want: "does not lead"},
+		{name: "it leaves", change: func(g *Guest, _ *detour.Detour) { g.take("m-00000009") }}, //nolint:errcheck // nobody has it
+		{name: "it came home", change: func(_ *Guest, d *detour.Detour) { d.Visiting[0].Tunnel = "" }},
+		{name: "it is under way", change: func(_ *Guest, d *detour.Detour) { d.Leased = false }},
+	} {
+		a, g, d := leasing(t)
+		d.Visiting = []netstate.Visiting{{Addr: addr, Tunnel: d.Tunnel.Name}}
+		if place(a, d); c.change != nil {
+			c.change(g, d)
+		}
+		home := bareAgent(t, &config.Config{Host: "paris"})
+		home.detours = detour.New(home.config.StatePath("detours.json"), home.config.Network, map[string]*detour.Detour{})
+		home.config.Peers = []config.Neighbour{{Host: "oslo", Site: "oslo"}}
+		home.links["oslo"] = linked(t, "paris", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeAddress, Text: "host oslo does not lead it"})
+		}))
+		if c.home != nil {
+			place(home, c.home)
+		}
+		a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris"}}
+		a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			value, err := home.peerLed(r)
+			if c.says != nil {
+				err = c.says
+			}
+			peer.Answer(w, value, err)
+		}))
+		if c.before {
+			a.unled.set(d.ID, &migration.Problem{Code: migration.CodeAddress, Text: "host paris does not lead 10.2.1.40"})
+		}
+		a.askWhetherLed(t.Context(), d.ID, time.Nanosecond)
+		got := a.whyUnled(*d)
+		if got != "" && !strings.HasSuffix(got, "`godwit migrate leased paris --network tunnel` has them lead to it again, at home") {
+			t.Errorf("%s: %q does not say what to do", c.name, got)
+		}
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+		d.Tunnel.Kind, d.Tunnel.Local, d.Tunnel.Remote = tunnel.GRE, netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
+		if shown := a.guestTunnels([]detour.Detour{*d}); len(shown) > 0 && shown[0].NotLed != got {
+			t.Errorf("%s: shown %q, want %q", c.name, shown[0].NotLed, got)
+		}
+	}
+}
