@@ -30,6 +30,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
+	"godwit/agent/leftover"
 	"godwit/agent/metrics"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
@@ -194,6 +195,18 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.owedWords.resume()
 	a.resumeAsking()
 	a.resumeNames()
+	a.warnOfUncared(ctx)
+}
+
+// warnOfUncared says which guests may run here that came, or were begun, after what STATE tells of, as it was put back from a backup: no command shows them.
+func (a *Agent) warnOfUncared(ctx context.Context) {
+	things, err := leftover.WithoutCare(ctx, a.config)
+	if err != nil {
+		a.log.Warn("whether guests run here without care is not known", "error", err)
+	}
+	for _, t := range things {
+		a.log.Warn("a guest may run here without care", "guest", t.Guest, "directory", t.Name, "cure", t.Stays)
+	}
 }
 
 // endHalfWritten removes files that an agent before this one was killed in writing.

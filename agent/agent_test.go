@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,6 +147,32 @@ func TestWarnings(t *testing.T) {
 	for _, want := range []string{"network.bridge no-bridge: no such device", "network.lan no-lan: no such device", "fence /no/fence: no such file", "expired"} {
 		if n := strings.Count(said.String(), want); n != 1 {
 			t.Errorf("%q was said %d times:\n%s", want, n, said.String())
+		}
+	}
+}
+
+// TestUncaredIsSaid: a guest that may run here, and of which STATE does not tell, as it is older, is named in the log with what to do.
+func TestUncaredIsSaid(t *testing.T) {
+	var said bytes.Buffer
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	a.log = slog.New(slog.NewTextHandler(&said, nil))
+	a.warnOfUncared(t.Context())
+	if said.Len() > 0 {
+		t.Errorf("nothing is there: %s", said.String())
+	}
+	dir := filepath.Join(a.config.Run, "guests", "web-3")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", filepath.Join(dir, "qmp.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	a.warnOfUncared(t.Context())
+	for _, want := range []string{"without care", "guest=web ", dir, "godwit guest adopt"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("%q is not said: %s", want, said.String())
 		}
 	}
 }

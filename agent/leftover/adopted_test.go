@@ -37,9 +37,16 @@ func TestAdoptedWhereItRuns(t *testing.T) {
 		}
 		return things[0]
 	}
+	without := func(want int) {
+		t.Helper()
+		if things, err := WithoutCare(t.Context(), c); err != nil || len(things) != want {
+			t.Errorf("without care: %v, %v; want %d", things, err, want)
+		}
+	}
 	if thing := found(); thing.Stays == "" {
 		t.Errorf("before: %s, want that it stays", thing)
 	}
+	without(1)
 	h := care.Held{Description: config.Description{Name: "mail", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}, QMP: ln.Addr().String()},
 		Epoch: 1, Dir: filepath.Join(c.Run, "guests", "mail-1")}
 	if err := statefile.Write(filepath.Join(c.State, "guests", "mail.json"), h); err != nil {
@@ -48,4 +55,5 @@ func TestAdoptedWhereItRuns(t *testing.T) {
 	if thing := found(); thing.Owner != "guest mail" || thing.Stays != "" {
 		t.Errorf("adopted: %s, want it to be of guest mail", thing)
 	}
+	without(0)
 }

@@ -50,7 +50,8 @@ type Thing struct {
 	// Stays says why Clean leaves it alone although it has no owner.
 	Stays string `json:"stays,omitempty"`
 
-	remove func(context.Context) error
+	remove  func(context.Context) error
+	uncared bool // a QEMU that may run a guest
 }
 
 // Left says that Clean would remove it.
@@ -87,6 +88,16 @@ func Find(ctx context.Context, c *config.Config) ([]Thing, error) {
 		things, errs = append(things, found...), append(errs, err)
 	}
 	return things, errors.Join(errs...)
+}
+
+// WithoutCare lists the QEMUs that agents here have begun, or received guests by, and that nobody has under care now: they may run their guests.
+func WithoutCare(ctx context.Context, c *config.Config) ([]Thing, error) {
+	o, err := readOwners(c)
+	if err != nil {
+		return nil, err
+	}
+	found, err := directories(ctx, c, o)
+	return slices.DeleteFunc(found, func(t Thing) bool { return !t.uncared || t.Owner != "" }), err
 }
 
 // settle is how long a thing must belong to nothing before Clean takes it away from

@@ -200,6 +200,7 @@ func directories(ctx context.Context, c *config.Config, o *owners) ([]Thing, err
 // withoutCare is a QEMU that nobody has under care. Only one that waits, and so never
 // ran its guest, is ended.
 func withoutCare(ctx context.Context, t Thing, dir string, pid int) Thing {
+	t.uncared = true
 	t.Stays = fmt.Sprintf("its QEMU %d lives and may run the guest: adopt it (`godwit guest adopt`), or end it yourself", pid)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -211,7 +212,7 @@ func withoutCare(ctx context.Context, t Thing, dir string, pid int) Thing {
 	if status, err := look.Status(ctx); err != nil || status != vm.Incoming {
 		return t
 	}
-	t.Stays = ""
+	t.Stays, t.uncared = "", false
 	t.remove = func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
