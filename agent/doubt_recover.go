@@ -38,6 +38,11 @@ func (m *outgoing) askLanding(ctx context.Context) (answer LandingAnswer, err er
 	return answer, err
 }
 
+// runs says that the guest runs there.
+func (l LandingAnswer) runs() bool {
+	return l.Landing == migration.Landed || l.Landing == migration.Adopting || l.Landing == migration.Leaving
+}
+
 // words are what a person is told of an answer.
 func (l LandingAnswer) words(host string) string {
 	switch {
@@ -45,7 +50,7 @@ func (l LandingAnswer) words(host string) string {
 		return host + " says: " + l.Vanished
 	case l.Landing == migration.Declining || l.Landing == migration.Gone:
 		return host + " refused the guest: it comes back by itself"
-	case l.Landing == migration.Landed || l.Landing == migration.Adopting || l.Landing == migration.Leaving:
+	case l.runs():
 		return host + " runs the guest: nothing is to be decided"
 	}
 	return fmt.Sprintf("%s answers, and waits (%s): the doubt ends by itself", host, l.Landing)

@@ -105,7 +105,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		return nil
 	}
 	restarted := m.restarted(lost[j.Plan.Guest] != nil)
-	a.actors.Go(func() { m.run(a.ctx, restarted) })
+	a.actors.Go(func() { m.run(a.ctx, m.ifItRuns(a.ctx, restarted)) })
 	return nil
 }
 
@@ -142,6 +142,19 @@ func (m *outgoing) restarted(lost bool) migration.Input {
 		why.Code, why.Text = migration.CodeHypervisor, why.Text+", and its QEMU does not answer"
 	}
 	return migration.Input{Kind: migration.Restarted, Problem: why}
+}
+
+// ifItRuns says of a guest that is gone from here, and was never let go by the journal, that it runs at its destination: STATE was put back
+// from a backup of before the switch. A destination that does not say so proves nothing.
+func (m *outgoing) ifItRuns(ctx context.Context, in migration.Input) migration.Input {
+	if !m.lost || m.state.Switching() {
+		return in
+	}
+	if answer, err := m.askLanding(ctx); err == nil && answer.runs() {
+		in.Problem = &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
+			"guest %s is gone from here, and host %s says that it runs there by this migration: this host's journal is of before the switch, as from a backup", m.plan.Guest, m.plan.To)}
+	}
+	return in
 }
 
 // foundAgain makes true of a migration what the journal says of it: what is known of it, its
