@@ -186,3 +186,15 @@ func TestNoBridge(t *testing.T) {
 	p := goodPreparation()
 	refused(t, "no bridge", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodePath, "host rome refuses guest web", "network.bridge no-bridge: no such device; mend that")
 }
+
+// TestUnwritableDestination: a host that cannot write anything down takes no guest, and says what to do.
+func TestUnwritableDestination(t *testing.T) {
+	before := unwritable
+	defer func() { unwritable = before }()
+	unwritable = func(*config.Config) []string {
+		return []string{"state /s: its file system can only be read; mount it for writing"}
+	}
+	a := between(t)
+	p := goodPreparation()
+	refused(t, "read-only", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodeCapacity, "host rome refuses guest web", "can only be read; mount it for writing")
+}

@@ -123,6 +123,9 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if _, known := a.config.Find(offer.Plan.From); !known {
 		return refuses(a.config.Host, offer, migration.CodePeer, "its configuration knows no host %s; add it to peers there", offer.Plan.From)
 	}
+	if dirs := unwritable(a.config); len(dirs) > 0 {
+		return refuses(a.config.Host, offer, migration.CodeCapacity, "%s", dirs[0])
+	}
 	if missing := a.config.Network.Missing(); len(missing) > 0 {
 		return refuses(a.config.Host, offer, migration.CodePath, "%s; mend that on the host, or in its agent's configuration", missing[0])
 	}

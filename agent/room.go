@@ -6,11 +6,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/config"
 	"godwit/agent/visits"
 )
 
 // What a host keeps lies in directories of its state: "disks", "visits", and in "" what else there is. Each may be a file system
 // of its own, such as a volume for disks.
+
+// unwritable is config.Unwritable. Tests have a file system that can only be read.
+var unwritable = (*config.Config).Unwritable
 
 // placeOf is where what lies, or will: a directory that is not there yet is made in the state directory.
 func (a *Agent) placeOf(what string) string {
