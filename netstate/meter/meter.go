@@ -122,9 +122,10 @@ func (m *Meter) open(flows *ebpf.MapSpec) error {
 func (m *Meter) Read() (map[Key]Count, error) {
 	counts := map[Key]Count{}
 	keys, values := make([][keySize]byte, atOnce), make([][valueSize]byte, atOnce)
-	for cursor := new(ebpf.MapBatchCursor); ; {
+	cursor := new(ebpf.MapBatchCursor)
+	for last := false; !last; {
 		n, err := m.flows.BatchLookup(cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that these are the last
+		if last = errors.Is(err, ebpf.ErrKeyNotExist); err != nil && !last {
 			return nil, fmt.Errorf("read meter on %s: %w", m.device, err)
 		}
 		for i := range n {
@@ -132,10 +133,8 @@ func (m *Meter) Read() (map[Key]Count, error) {
 				counts[k] = c
 			}
 		}
-		if err != nil {
-			return counts, nil
-		}
 	}
+	return counts, nil
 }
 
 // atOnce is how many flows the kernel is asked for; more than have the same hash.
