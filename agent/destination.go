@@ -101,7 +101,7 @@ func (w *destinationWork) stop() {
 func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 	switch e {
 	case migration.Receive:
-		return limits.Receive.Do(ctx, m.receive)
+		return m.waitingEnded(ctx, limits.Receive.Do(ctx, m.receive))
 	case migration.StartGuest:
 		return m.start(ctx)
 	case migration.Adopt:
@@ -178,6 +178,16 @@ func (m *incoming) receive(ctx context.Context) error {
 		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, m.probeNext)
 	}
 	return m.prepareDirect(ctx)
+}
+
+// waitingEnded explains why receive failed by the end of the QEMU that was to wait: all else that was asked of it comes of that.
+func (m *incoming) waitingEnded(ctx context.Context, err error) error {
+	g := m.work.guest
+	if err == nil || ctx.Err() != nil || g == nil || g.Machine == nil || !endedBy(g.Machine, err) {
+		return err
+	}
+	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
+		"guest %s: its QEMU on %s, which was to wait for it, was killed or broke (%s); try again", m.plan.Guest, m.plan.To, g.Machine.Exit().Detail)}
 }
 
 // primeTaps has the QEMU that waits read a frame of no meaning from each tap: it reads one though its guest

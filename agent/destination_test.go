@@ -1,12 +1,17 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/qemu"
+	"godwit/vm/qemu/qmp"
 )
 
 // TestAlike: a guest finds the NICs that it left: QEMU refuses one that announces itself, where they cannot.
@@ -20,6 +25,40 @@ func TestAlike(t *testing.T) {
 		spec := alike(qemu.Spec{Machine: "q35"}, facts)
 		if spec.Machine != "pc-q35-10.0" || spec.Announces != announces {
 			t.Errorf("%s: %+v", told, spec)
+		}
+	}
+}
+
+// TestWaitingEnded: a QEMU that ends while it is made ready is told as that, and not as what could not be asked of it any more.
+func TestWaitingEnded(t *testing.T) {
+	closed := fmt.Errorf("prepare incoming migration: qmp migrate-set-parameters: %w", qmp.ErrClosed)
+	full := &migration.Problem{Code: migration.CodeCapacity, Text: "host rome refuses guest web: its disk is full"}
+	called, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx   context.Context
+		guest *Guest
+		err   error
+		ended bool
+	}{
+		"it was killed":     {t.Context(), &Guest{Machine: endedMachine{}}, closed, true},
+		"all is well":       {t.Context(), &Guest{Machine: endedMachine{}}, nil, false},
+		"it was called off": {called, &Guest{Machine: endedMachine{}}, closed, false},
+		"before it was":     {t.Context(), &Guest{}, full, false},
+		"before its guest":  {t.Context(), nil, full, false},
+	} {
+		m := &incoming{plan: migration.Plan{Guest: "web", To: "rome"}, work: &destinationWork{guest: c.guest}}
+		err := m.waitingEnded(c.ctx, c.err)
+		var why *migration.Problem
+		switch told := errors.As(err, &why) && why.Code == migration.CodeHypervisor; {
+		case told != c.ended, !told && !errors.Is(err, c.err):
+			t.Errorf("%s: %v", name, err)
+		case told:
+			for _, word := range []string{"guest web", "rome", "signal: killed", "try again"} {
+				if !strings.Contains(why.Text, word) {
+					t.Errorf("%s: %q does not say %q", name, why.Text, word)
+				}
+			}
 		}
 	}
 }

@@ -26,16 +26,7 @@ const (
 
 // gone explains err by the guest's own end: nil while its QEMU lives.
 func (m *outgoing) gone(err error) *migration.Problem {
-	if m.guest.Machine == nil {
-		return nil
-	}
-	wait := exitWait
-	if errors.Is(err, qmp.ErrClosed) {
-		wait = closedWait
-	}
-	select {
-	case <-m.guest.Machine.Done():
-	case <-time.After(wait):
+	if m.guest.Machine == nil || !endedBy(m.guest.Machine, err) {
 		return nil
 	}
 	exit := m.guest.Machine.Exit()
@@ -43,6 +34,20 @@ func (m *outgoing) gone(err error) *migration.Problem {
 		return goneProblem(m.plan.Guest, "ended (its QEMU was killed or broke: "+exit.Detail+")")
 	}
 	return goneProblem(m.plan.Guest, m.endWords(exit.Reason))
+}
+
+// endedBy says whether a QEMU that err came of is gone, or is in a moment.
+func endedBy(machine vm.Machine, err error) bool {
+	wait := exitWait
+	if errors.Is(err, qmp.ErrClosed) {
+		wait = closedWait
+	}
+	select {
+	case <-machine.Done():
+		return true
+	case <-time.After(wait):
+		return false
+	}
 }
 
 // awaitExit waits until the QEMU of a guest that has ended is gone too, so that the guest is in nobody's
