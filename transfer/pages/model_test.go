@@ -256,6 +256,7 @@ func (m *model) settle(frame uint64, missed []uint64) {
 }
 
 func (m *model) check(t *rapid.T) {
+	m.store.ForeseeAgain() // it knows no more than it did
 	p := m.store.Progress()
 	in := 0
 	for _, carried := range m.carried {

@@ -16,12 +16,40 @@ func (s *Store) countRound(number uint64) {
 	s.counts.Rounds[len(s.counts.Rounds)-1]++
 }
 
-// Foresee has Progress count what waits in its first version and is known elsewhere. That is what knows says, which Put asks with the
-// store locked; call this before it.
+// Foresee has Progress count what waits in its first version and is known elsewhere. That is what knows says, which Put and
+// ForeseeAgain ask with the store locked; call this before them.
 func (s *Store) Foresee(knows func(data []byte) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.knows = knows
+}
+
+// foreseeAtOnce is how many pages are looked at while everybody waits.
+const foreseeAtOnce = 256
+
+// ForeseeAgain asks once more, as more is known elsewhere now, about what waits in its first version and its memory.
+func (s *Store) ForeseeAgain() {
+	for first := 0; first < len(s.pages); first += foreseeAtOnce {
+		s.foreseeAgain(s.pages[first:min(first+foreseeAtOnce, len(s.pages))])
+	}
+}
+
+func (s *Store) foreseeAgain(some []page) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.knows == nil {
+		return
+	}
+	for i := range some {
+		p := &some[i]
+		if !p.is(waiting) || p.is(foreseen) || p.heat > 0 || p.last > 0 { // one that was sent was missed
+			continue
+		}
+		if data := s.arena.bytes(p.slot); data != nil && s.knows(data) {
+			p.flags |= foreseen
+			s.counts.Known++
+		}
+	}
 }
 
 // Progress returns the counts.

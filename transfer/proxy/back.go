@@ -51,10 +51,17 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 		if err != nil {
 			return err
 		}
-		if o.All() {
-			s.offeredAll.Store(true)
+		if err := s.offered.Add(o.Set, o.First, o.Hashes); err != nil || !o.All() {
+			return err
 		}
-		return s.offered.Add(o.Set, o.First, o.Hashes)
+		s.offeredAll.Store(true)
+		s.mu.Lock()
+		store := s.store
+		s.mu.Unlock()
+		if store != nil { // QEMU was read meanwhile, faster than the offer came
+			store.ForeseeAgain()
+		}
+		return nil
 	case wire.TopicFault:
 		return s.fault(body)
 	case wire.TopicWanted:

@@ -6,6 +6,7 @@ import (
 
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
+	"godwit/transfer/wire"
 )
 
 // TestQueueOfAReturn: what is known lies together, and so does what is not: how long either waits to be is not what the other was.
@@ -58,5 +59,29 @@ func TestQueueOfAReturn(t *testing.T) {
 		if got := s.Stats().Queue; got < c.want*3/4 || got > c.want*4/3 {
 			t.Errorf("%s: %d bytes wait, by the queue; it is %d", name, got, c.want)
 		}
+	}
+}
+
+// TestOfferComesAfterMemory: of what was read of QEMU before the offer had come, it is told as well, by when all of it is there, what is known.
+func TestOfferComesAfterMemory(t *testing.T) {
+	const all = 600
+	s := alone(t, all)
+	s.store.Foresee(s.foresees)
+	hashes := make([]uint64, all)
+	for n := range hashes {
+		data := make([]byte, pages.Size)
+		binary.LittleEndian.PutUint64(data, 1+uint64(n)) //nolint:gosec // not negative
+		hashes[n] = pages.Fast(data)
+		if err := s.store.Put(uint64(n), data); err != nil { //nolint:gosec // as above
+			t.Fatal(err)
+		}
+	}
+	for _, o := range []wire.Offer{{Set: 1, Hashes: hashes[:all/2]}, {Set: 1, First: all / 2, Hashes: hashes[all/2:]}, {}} {
+		if err := s.control(wire.TopicOffer, wire.AppendOffer(nil, o)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.Stats(); got.Known != all || got.Queue > all*2*knownPage {
+		t.Errorf("%d of %d pages are known, by the queue that is %d bytes", got.Known, all, got.Queue)
 	}
 }
