@@ -129,10 +129,10 @@ func (r *run) startLater(ctx context.Context) {
 		r.starts.Add(1)
 		r.begin(func() {
 			defer r.starts.Done()
-			if !r.due(ctx, time.Until(r.zero.Add(t.Start))) {
-				return
+			err := fmt.Errorf("traffic %s: %w", t.Name, errRunEnded)
+			if r.due(ctx, time.Until(r.zero.Add(t.Start))) {
+				err = r.startLate(ctx, t)
 			}
-			err := r.startLate(ctx, t)
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if r.lastEnd = time.Now(); err != nil {

@@ -1,8 +1,10 @@
 package lab
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/agent/record"
 	"godwit/lab/report"
@@ -109,6 +111,18 @@ func TestWhyAFlowToldNothing(t *testing.T) {
 		if got := r.trafficReport(scenario.Traffic{Name: name, Kind: traffic.Ticks}).WhyNull[want[0]]; got != want[1] {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+}
+
+// TestFlowThatWasNotDue: where a run is ended before a flow was to begin, what the report sends its reader to says so.
+func TestFlowThatWasNotDue(t *testing.T) {
+	r := aRun()
+	r.w.scenario.Traffic = []scenario.Traffic{{Name: "first"}, {Name: "late", Kind: traffic.Ticks, Start: time.Hour}}
+	r.startLater(t.Context())
+	close(r.ending)
+	r.starts.Wait()
+	if want := []string{"traffic late: the run ended before it had begun"}; !slices.Equal(r.troubles, want) {
+		t.Errorf("troubles %q, want %q", r.troubles, want)
 	}
 }
 
