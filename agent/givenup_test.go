@@ -8,6 +8,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/qemu/qmp"
 )
 
 // brokenWay is what carried memory, and has ended.
@@ -38,5 +39,18 @@ func TestCopyGivenUpThere(t *testing.T) {
 		m.work.forward = brokenWay{}
 		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.landing, c.err) }))
 		refused(t, name, m.copyEnded(t.Context(), vm.Progress{Error: "broken pipe"}), c.code, c.words)
+		refused(t, name+" as it begins", m.notBegun(t.Context(), errors.New("broken pipe")), c.code, c.words)
+	}
+}
+
+// TestCopyNotBegun: what has a reason of its own keeps it.
+func TestCopyNotBegun(t *testing.T) {
+	a, _ := served(t)
+	m := leaving(a)
+	refused(t, "nothing carried it", peer.AsProblem(m.notBegun(t.Context(), errors.New("busy"))), migration.CodeInternal, "busy")
+	m.work.forward = brokenWay{}
+	refused(t, "QEMU is gone", peer.AsProblem(m.notBegun(t.Context(), qmp.ErrClosed)), migration.CodeInternal, qmp.ErrClosed.Error(), "the other end")
+	if err := m.notBegun(t.Context(), nil); err != nil {
+		t.Errorf("one that has begun: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"godwit/transfer"
 	"godwit/transfer/proxy"
 	"godwit/vm"
+	"godwit/vm/qemu/qmp"
 )
 
 const (
@@ -86,11 +88,18 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 		m.work.forward = forward
 		m.work.share.Follow(func() int64 { return forward.Stats().Forward })
 	}
-	err := m.guest.Machine.Migrate(ctx, opts)
-	if err != nil && m.work.forward != nil && m.work.forward.Err() != nil {
-		err = fmt.Errorf("%w; %w", err, m.work.forward.Err())
+	return m.notBegun(ctx, m.guest.Machine.Migrate(ctx, opts))
+}
+
+// notBegun explains why QEMU could not begin to send memory: where what carries its stream has ended, by why that has.
+func (m *outgoing) notBegun(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || m.work.forward == nil || m.work.forward.Err() == nil {
+		return err
 	}
-	return err
+	if ours := (*migration.Problem)(nil); errors.Is(err, qmp.ErrClosed) || errors.As(m.work.forward.Err(), &ours) {
+		return fmt.Errorf("%w; %w", err, m.work.forward.Err())
+	}
+	return m.copyEnded(ctx, vm.Progress{Error: err.Error()})
 }
 
 // requirePaths are those that memory and disks take, at least one.
