@@ -40,6 +40,12 @@ func TestCopiedTo(t *testing.T) {
 	if got := s.Copied("rome", 100e6); got.Handled != 3*7000*4096 || got.Took != 8*time.Second {
 		t.Errorf("pages followed the guest: %+v", got)
 	}
+	add("m-8", "rome", 80, 10, func(r *Report) {
+		r.PostCopy, r.MemoryDone = &PostCopy{Refills: 1}, r.Phases[1].Start+int64(20*time.Second)
+	})
+	if got := s.Copied("rome", 100e6); got.Handled != 3*7000*4096 || got.Took != 8*time.Second {
+		t.Errorf("pages were sent again, as an agent had ended: %+v", got)
+	}
 	if got := s.Copied("bonn", 100e6); got.Handled != 0 {
 		t.Errorf("nothing went there: %+v", got)
 	}

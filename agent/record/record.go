@@ -347,6 +347,9 @@ func (r *Record) copied(to string) (c policy.Copied, place int64) {
 	if rep.From != r.host || rep.To != to || rep.Outcome != migration.Completed || rep.DataPath == nil || rep.Mode == "stopcopy" {
 		return c, 0
 	}
+	if rep.PostCopy != nil && rep.PostCopy.Refills > 0 { // the data path is of what was still missing, and the time of all
+		return c, 0
+	}
 	for _, span := range rep.Phases {
 		if span.Name == migration.Copy {
 			c.Took = time.Duration(span.End - span.Start)
