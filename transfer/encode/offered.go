@@ -104,6 +104,17 @@ func (o *Offered) Len() int {
 	return len(o.places) - o.stale
 }
 
+// Kept is how many of these stay as they are.
+func (o *Offered) Kept() int {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	n := len(o.places) - o.stale
+	for _, own := range o.passing {
+		n -= max(own, 0)
+	}
+	return n
+}
+
 // Drop forgets all, also what is offered from now on: the destination has not what it said.
 func (o *Offered) Drop() {
 	o.mu.Lock()

@@ -79,8 +79,8 @@ func TestPassingSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	found(true, true, true)
-	if n := o.Len(); n != 3 {
-		t.Errorf("%d contents", n)
+	if n, kept := o.Len(), o.Kept(); n != 3 || kept != 1 {
+		t.Errorf("%d contents, of which %d stay", n, kept)
 	}
 	o.Steady()
 	found(true, false, false)

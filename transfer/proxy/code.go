@@ -337,7 +337,7 @@ func (s *Source) codedContents(p pages.Progress) float64 {
 	contents := p.Waiting - p.Zeros
 	fresh := min(seen-min(seen, p.Delivered+p.InFlight), contents)
 	size := float64(contents-fresh) * s.pageBytes(true)
-	if s.offered.Len() > 0 { // what is known lies together: what was coded lately says nothing of what waits
+	if s.offered.Kept() > 0 { // what is known lies together: what was coded lately says nothing of what waits
 		known := min(p.Known, fresh)
 		size += float64(known)*knownPage + float64(fresh-known)*s.wholeBytes()
 	} else {

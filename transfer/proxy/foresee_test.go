@@ -85,3 +85,32 @@ func TestOfferComesAfterMemory(t *testing.T) {
 		t.Errorf("%d of %d pages are known, by the queue that is %d bytes", got.Known, all, got.Queue)
 	}
 }
+
+// TestQueueBesideAnotherGuest: what a guest that moves beside this one has is offered while pages wait, and of these it is told by what was coded lately.
+func TestQueueBesideAnotherGuest(t *testing.T) {
+	const all, known, whole = 2000, 60, 2000 // pages; of 64 lately; bytes of one that is not known
+	s := alone(t, all)
+	s.store.Foresee(s.foresees)
+	hashes := make([]uint64, all)
+	for n := range hashes {
+		data := make([]byte, pages.Size)
+		binary.LittleEndian.PutUint64(data, 1+uint64(n)) //nolint:gosec // not negative
+		hashes[n] = pages.Fast(data)
+		if err := s.store.Put(uint64(n), data); err != nil { //nolint:gosec // as above
+			t.Fatal(err)
+		}
+	}
+	if err := s.offered.Add(encode.FirstPassing, 0, hashes); err != nil {
+		t.Fatal(err)
+	}
+	var c encode.Counts
+	c.Pages[pages.Known], c.Bytes[pages.Known] = known, known*knownPage
+	c.Pages[pages.Batch], c.Bytes[pages.Batch] = 64-known, (64-known)*whole
+	c.Out = c.Bytes[pages.Known] + c.Bytes[pages.Batch]
+	for range 100 {
+		s.count(&pages.Frame{Pages: make([]pages.Page, 64)}, c, encode.S2)
+	}
+	if got, want := s.Stats().Queue, int64(all*c.Out/64); got < want*3/4 || got > want*4/3 { //nolint:gosec // small
+		t.Errorf("%d bytes wait, by the queue; it is %d", got, want)
+	}
+}
