@@ -198,7 +198,7 @@ func (m *outgoing) settleAnnounced() error {
 	for i := range m.plan.Next {
 		m.plan.Next[i].Endpoint = 0
 	}
-	m.rec.Note("its next address is behind a NAT, and the program behind its channel cannot announce what clients see of it: what opens as MPTCP before the switch stays on the tunnel, too")
+	m.rec.Note("its next address is behind a NAT, and the program behind its channel cannot announce what clients see of it: what opens as MPTCP before the switch does not follow, after all, and stays on the tunnel")
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -86,7 +87,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		addr, given := m.given(ctx, subnet)
 		if !given {
 			var err error
-			if addr, err = m.a.freeAddress(ctx, subnet, seeker{guest: m.plan.Guest, comesWith: bare(m.plan.Held)}); err != nil {
+			if addr, err = m.a.freeAddress(ctx, subnet, seeker{guest: m.plan.Guest, comesWith: slices.AppendSeq(bare(m.plan.Held), maps.Keys(m.work.taken))}); err != nil {
 				return err
 			}
 		}

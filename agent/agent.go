@@ -195,7 +195,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.owedWords.resume()
 	a.resumeAsking()
 	a.resumeNames()
-	a.warnOfUncared(ctx)
+	a.actors.Go(func() { a.warnOfUncared(ctx) }) // a QEMU that hangs is waited for
 }
 
 // warnOfUncared says which guests may run here that came, or were begun, after what STATE tells of, as it was put back from a backup: no command shows them.

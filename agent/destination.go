@@ -187,7 +187,7 @@ func (m *incoming) waitingEnded(ctx context.Context, err error) error {
 		return err
 	}
 	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-		"guest %s: its QEMU on %s, which was to wait for it, was killed or broke (%s); try again", m.plan.Guest, m.plan.To, g.Machine.Exit().Detail)}
+		"guest %s: its QEMU on %s, which was to wait for it, was killed or broke (%s); try again", m.plan.Guest, m.plan.To, cmp.Or(g.Machine.Exit().Detail, err.Error()))}
 }
 
 // primeTaps has the QEMU that waits read a frame of no meaning from each tap: it reads one though its guest

@@ -60,7 +60,7 @@ func (a *Agent) tunnelUse() ([]api.TunnelUse, error) {
 			}
 		}
 		if why := a.whyUnled(d); why != "" {
-			use.NotLed = append(use.NotLed, why)
+			use.NotLed = strings.TrimPrefix(use.NotLed+"; "+why, "; ")
 		}
 		if d.Until.After(use.Until) {
 			use.Until = d.Until

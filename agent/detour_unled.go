@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -35,6 +36,15 @@ func (u *unled) of(id string) error {
 	return u.why[id]
 }
 
+// keep forgets those of detours that are none of all.
+func (u *unled) keep(all []detour.Detour) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.why, func(id string, _ error) bool {
+		return !slices.ContainsFunc(all, func(d detour.Detour) bool { return d.ID == id })
+	})
+}
+
 func (u *unled) set(id string, why error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -49,8 +59,10 @@ func (u *unled) set(id string, why error) {
 
 // lookAtLed asks the other ends of leased detours of guests here, each beside everything else.
 func (a *Agent) lookAtLed(ctx context.Context, l *looks) {
-	for _, d := range a.detours.List("") {
-		if a.isLedTo(d) != nil {
+	all := a.detours.List("")
+	a.unled.keep(all)
+	for _, d := range all {
+		if a.isLedTo(d) != nil && !a.moves(d) {
 			l.begin("/led/"+d.ID, func() {
 				if sleep(ctx, unledLook) {
 					a.askWhetherLed(ctx, d.ID, wayLook)
@@ -60,10 +72,15 @@ func (a *Agent) lookAtLed(ctx context.Context, l *looks) {
 	}
 }
 
-// isLedTo are the addresses that d's other end is to lead here, while no migration has to do with them.
-func (a *Agent) isLedTo(d detour.Detour) []netip.Addr {
+// moves says whether a migration has to do with d's guest now.
+func (a *Agent) moves(d detour.Detour) bool {
 	g, err := a.guests.find(d.Guest)
-	if err != nil || g.migration() != "" || !d.Leased || a.underWay(migrationOf(d.ID)) {
+	return err == nil && g.migration() != "" || a.underWay(migrationOf(d.ID))
+}
+
+// isLedTo are the addresses that d's other end is to lead here.
+func (a *Agent) isLedTo(d detour.Detour) []netip.Addr {
+	if _, err := a.guests.find(d.Guest); err != nil || !d.Leased {
 		return nil
 	}
 	var out []netip.Addr
@@ -83,6 +100,9 @@ func (a *Agent) askWhetherLed(ctx context.Context, id string, pause time.Duratio
 			a.unled.set(id, nil)
 			return
 		}
+		if a.moves(d) {
+			return
+		}
 		link, _, err := a.link(d.Peer)
 		if err == nil {
 			ask, cancel := limits.AskLed.On(ctx)
@@ -100,7 +120,10 @@ func (a *Agent) askWhetherLed(ctx context.Context, id string, pause time.Duratio
 			if passes := carries(ctx, d.Tunnel); passes != nothing && passes != untold || ctx.Err() != nil {
 				return // it has it by another name: this host's was changed
 			}
-			a.unled.set(id, err)
+			known := a.unled.of(id) != nil
+			if a.unled.set(id, err); known {
+				return
+			}
 			a.log.Warn("a guest is not reached by its addresses from elsewhere", "id", id, "guest", d.Guest, "error", a.whyUnled(d))
 			return
 		}
@@ -113,7 +136,7 @@ func (a *Agent) askWhetherLed(ctx context.Context, id string, pause time.Duratio
 // whyUnled says it of a detour in the words of its other end, and what a person can do; "": what came by it is led here, as far as is known.
 func (a *Agent) whyUnled(d detour.Detour) string {
 	err := a.unled.of(d.ID)
-	if err == nil {
+	if err == nil || a.isLedTo(d) == nil {
 		return ""
 	}
 	home := d.Peer

@@ -104,7 +104,7 @@ type TunnelUse struct {
 	Peers     []string        `json:"peers"`             // hosts at their other ends
 	Addresses []netip.Addr    `json:"addresses"`         // that take them
 	Until     time.Time       `json:"until,omitzero"`    // end of the lease; zero: a migration is under way, or for good
-	NotLed    []string        `json:"not_led,omitempty"` // what peers say that lead none of them here any more
+	NotLed    string          `json:"not_led,omitempty"` // what peers say that lead none of them here any more
 	Flows     []netstate.Flow `json:"flows"`             // of the last netstate.FlowMemory
 }
 

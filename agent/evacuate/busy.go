@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/api"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -60,19 +61,24 @@ func (e *evacuation) settleGone(ctx context.Context, info api.HostInfo) {
 		}
 		id := g.Migration
 		if id == "" || e.unknown(ctx, id) { // somebody may have had it migrated since
-			id, _ = e.lastOf(ctx, name, e.begun, nil)
+			var err error
+			if id, err = e.lastOf(ctx, name, e.begun, nil); err != nil {
+				continue // the next round may know
+			}
 		}
-		if id == "" {
+		rep, err := record.Report{}, error(nil)
+		if id != "" {
+			rep, err = e.host.Report(ctx, id)
+		}
+		if stays := rep.Outcome == migration.Aborted || rep.Outcome == migration.Refused; id == "" || stays {
 			e.set(name, func(x *Guest) {
 				*x = Guest{Guest: name, Reason: fmt.Sprintf("it is not under care on %s any more: somebody has stopped it, or let go of it (`godwit guest forget`), and then it runs there still", e.name)}
 			})
 			continue
 		}
-		rep, err := e.host.Report(ctx, id)
-		if err != nil || rep.Outcome == "" {
-			continue
+		if err == nil && rep.Outcome != "" {
+			e.outcome(name, rep)
 		}
-		e.outcome(name, rep)
 	}
 }
 

@@ -100,21 +100,33 @@ func TestStoppedGuests(t *testing.T) {
 	})
 }
 
-// TestMovedMeanwhile: of a guest with which something was done, and that somebody moves then, it is said where it is.
+// TestMovedMeanwhile: of a guest with which something was done, and that somebody moves then, it is said where it is; where it stayed, and was
+// stopped, that.
 func TestMovedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &aHost{guests: guests("idle", "web")}
-		h.guests[1].Migration = "m-0000000p" // a plan
-		time.AfterFunc(10*time.Second, func() {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.begin("m-0000000a", "web", "a", "d")
+	for outcome, want := range map[migration.Outcome]string{migration.Completed: "web→d completed", migration.Aborted: "web→ it is not under care on a any more:"} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &aHost{guests: guests("idle", "web")}
+			h.ends = func(id, _ string) (migration.Outcome, error) {
+				if id == "m-0000000a" {
+					return outcome, nil
+				}
+				return migration.Completed, nil
+			}
+			h.guests[1].Migration = "m-0000000p" // a plan
+			time.AfterFunc(10*time.Second, func() {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.begin("m-0000000a", "web", "a", "d")
+				if outcome == migration.Aborted {
+					h.guests = nil
+				}
+			})
+			result, err := Run(t.Context(), h, Request{To: "b", Width: 1})
+			if got, want := words(result), "idle→b completed\n"+want; err != nil || result.OK != (outcome == migration.Completed) || !strings.HasPrefix(got, want) {
+				t.Errorf("%s: ok %v, %v\n%s\nwant\n%s", outcome, result.OK, err, got, want)
+			}
 		})
-		result, err := Run(t.Context(), h, Request{To: "b", Width: 1})
-		if got, want := words(result), "idle→b completed\nweb→d completed"; err != nil || !result.OK || got != want {
-			t.Errorf("ok %v, %v\n%s\nwant\n%s", result.OK, err, got, want)
-		}
-	})
+	}
 }
 
 // TestBusyGuests: a guest that arrives, or leaves by somebody else's migration, is waited for; the first

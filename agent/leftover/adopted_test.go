@@ -47,6 +47,17 @@ func TestAdoptedWhereItRuns(t *testing.T) {
 		t.Errorf("before: %s, want that it stays", thing)
 	}
 	without(1)
+	unread := filepath.Join(c.State, "guests", "web.json")
+	if err := os.WriteFile(unread, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if thing := found(); thing.Stays != sealedWords { // it may be a guest's that is well
+		t.Errorf("with a guest's file that cannot be read: %s", thing)
+	}
+	without(0)
+	if err := os.Remove(unread); err != nil {
+		t.Fatal(err)
+	}
 	h := care.Held{Description: config.Description{Name: "mail", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}, QMP: ln.Addr().String()},
 		Epoch: 1, Dir: filepath.Join(c.Run, "guests", "mail-1")}
 	if err := statefile.Write(filepath.Join(c.State, "guests", "mail.json"), h); err != nil {

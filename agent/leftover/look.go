@@ -37,8 +37,8 @@ func (o *owners) owned(t Thing, owner string) Thing {
 			t.Owner = "migration " + id
 		}
 	}
-	if t.Owner == "" && o.sealed && t.Stays == "" {
-		t.Stays = sealedWords
+	if t.Owner == "" && o.sealed && (t.Stays == "" || t.uncared) { // it may be a guest's that is well: nobody is to end that
+		t.Stays, t.uncared = sealedWords, false
 	}
 	return t
 }
@@ -201,7 +201,11 @@ func directories(ctx context.Context, c *config.Config, o *owners) ([]Thing, err
 // ran its guest, is ended.
 func withoutCare(ctx context.Context, t Thing, dir string, pid int) Thing {
 	t.uncared = true
-	t.Stays = fmt.Sprintf("its QEMU %d lives and may run the guest: adopt it (`godwit guest adopt`), or end it yourself", pid)
+	which := "its QEMU"
+	if pid != 0 { // else it is seen by its socket alone
+		which = fmt.Sprintf("its QEMU %d", pid)
+	}
+	t.Stays = which + " lives and may run the guest: adopt it (`godwit guest adopt`), or end it yourself"
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	look, err := qemu.Look(ctx, dir)

@@ -95,7 +95,7 @@ var (
 	Repoint    = named("repoint", 10*time.Second, "the home of an address sends it here")
 	TryWay     = named("try_way", 2*time.Second, "a host answers by the first pair of uplinks that carry guests, before a tunnel there is made over another")
 	AskHome    = named("ask_home", 3*time.Second, "the home of addresses says which it hands over to its subnet agent")
-	AskLed     = named("ask_led", 3*time.Second, "the host that addresses are sent to says whether it leads them on, before their home sends them further")
+	AskLed     = named("ask_led", 3*time.Second, "another host says whether it leads addresses on: before their home sends them further, and now and then where they come from")
 	Presence   = named("presence", 2*time.Second, "another host says what it is")
 	GiveBack   = named("give_back", 2*time.Second, "a subnet agent gives addresses back to a host of its site, or sends them away again")
 	EndDetour  = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")

@@ -75,10 +75,7 @@ func (o *Channel) serve(nic int, addr netip.Prefix, gateway netip.Addr, heard fu
 	if o.closed {
 		return net.ErrClosed
 	}
-	if s := o.servers[nic]; s != nil {
-		s.Close() //nolint:errcheck // it is replaced
-		delete(o.servers, nic)
-	}
+	o.unserve(nic)
 	server := o.Server
 	if !server.IsValid() {
 		server = gateway
@@ -91,6 +88,14 @@ func (o *Channel) serve(nic int, addr netip.Prefix, gateway netip.Addr, heard fu
 		o.servers[nic] = s
 	}
 	return err
+}
+
+// unserve ends what serve began, if it did; under mu.
+func (o *Channel) unserve(nic int) {
+	if s := o.servers[nic]; s != nil {
+		s.Close() //nolint:errcheck // its guest asks again
+		delete(o.servers, nic)
+	}
 }
 
 // Info says what is known without asking. Whether the guest has MPTCP is not.
@@ -114,16 +119,16 @@ func (o *Channel) Configure(ctx context.Context, p guest.Configure) (guest.Confi
 	defer cancel()
 	words := make(chan dhcp.Word, 16)
 	addr := p.Addrs[i]
+	own, err := o.has(ctx, addr.Addr())
+	if err != nil {
+		return guest.Configured{}, o.refused(nic, err)
+	}
 	if err := o.serve(nic, addr, p.GatewayV4, func(w dhcp.Word) {
 		select {
 		case words <- w:
 		default: // it repeats itself
 		}
 	}); err != nil {
-		return guest.Configured{}, err
-	}
-	own, err := o.has(ctx, addr.Addr())
-	if err != nil {
 		return guest.Configured{}, err
 	}
 	if own {
@@ -134,12 +139,20 @@ func (o *Channel) Configure(ctx context.Context, p guest.Configure) (guest.Confi
 	}
 	err = o.taken(ctx, p.MAC, addr.Addr(), words)
 	if errors.As(err, new(*InUseError)) {
-		return guest.Configured{}, err
+		return guest.Configured{}, o.refused(nic, err)
 	}
 	if err != nil {
 		err = &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: %v", o.Guest, limits.Says(ctx, err))}
 	}
 	return guest.Configured{}, err
+}
+
+// refused ends that a NIC is given what err says that it cannot have: not every client asks whose an address is.
+func (o *Channel) refused(nic int, err error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unserve(nic)
+	return err
 }
 
 // An InUseError is why the guest has not been given an address, or did not take it: somebody else has it.
@@ -151,6 +164,11 @@ type InUseError struct {
 
 func (e *InUseError) Error() string {
 	return fmt.Sprintf("guest %s is not given %s by DHCP: it is in use by %s", e.Guest, e.Addr, e.By)
+}
+
+// Unwrap is what a person is told where no other address is tried.
+func (e *InUseError) Unwrap() error {
+	return &migration.Problem{Code: migration.CodeAddress, Text: e.Error() + "; free it, or name another with --address"}
 }
 
 // Ready cannot be asked from here.
@@ -189,7 +207,7 @@ func (o *Channel) taken(ctx context.Context, mac string, addr netip.Addr, words 
 			case dhcp.Other:
 				far = fmt.Errorf("its NIC %s takes an address of another DHCP server; keep that from answering %s", mac, mac)
 			case dhcp.Declines:
-				return &InUseError{o.Guest, addr, "somebody, as its NIC " + mac + " says, which declines it"}
+				return &InUseError{o.Guest, addr, "somebody (its NIC " + mac + " declined it)"}
 			case dhcp.Takes:
 				far = fmt.Errorf("its NIC %s took %s by DHCP, and does not answer there", mac, addr)
 				if own, err := o.has(ctx, addr); own || err != nil {
@@ -251,10 +269,7 @@ func (o *Channel) DropAddress(ctx context.Context, _ ...netip.Addr) error {
 		return nil
 	}
 	o.mu.Lock()
-	if s := o.servers[spare]; s != nil {
-		s.Close() //nolint:errcheck // a socket
-		delete(o.servers, spare)
-	}
+	o.unserve(spare)
 	o.mu.Unlock()
 	return o.SetLink(ctx, o.NICs[spare].MAC, false)
 }

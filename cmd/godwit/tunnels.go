@@ -28,9 +28,7 @@ func printUses(w io.Writer, all []api.TunnelUse) {
 			lease = fmt.Sprintf(", leased for %v", max(clock.Until(use.Until), 0).Round(time.Second)) // it may be days
 		}
 		fmt.Fprintf(w, "%-16s %s with %s%s\n", use.Guest, strings.Join(addrs, " "), strings.Join(use.Peers, ", "), lease)
-		for _, why := range use.NotLed {
-			printNotLed(w, why)
-		}
+		printNotLed(w, use.NotLed)
 		printFlows(w, use.Flows)
 	}
 }

@@ -46,7 +46,7 @@ func TestPrintLeaseOfDays(t *testing.T) {
 func TestPrintNotLed(t *testing.T) {
 	var guest, host strings.Builder
 	printTunnels(&guest, []api.GuestTunnel{{Kind: tunnel.WireGuard, Peer: "rome", NotLed: "rome does not lead it"}, {Kind: tunnel.WireGuard, Peer: "oslo"}})
-	printUses(&host, []api.TunnelUse{{Guest: "web", Peers: []string{"rome"}, NotLed: []string{"rome does not lead it"}}})
+	printUses(&host, []api.TunnelUse{{Guest: "web", Peers: []string{"rome"}, NotLed: "rome does not lead it"}})
 	for _, out := range []string{guest.String(), host.String()} {
 		if strings.Count(out, "not reached by them: rome does not lead it\n") != 1 {
 			t.Errorf("%s", out)

@@ -31,7 +31,7 @@ func helper(args []string) error {
 	flags := flag.NewFlagSet(serveArgument, flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(flags.Output(), helperUsage); flags.PrintDefaults() }
 	name := flags.String("port", guest.PortName, "the virtio-serial port's name")
-	leave := flags.Bool("leave-settings", false, "change no setting of MPTCP at the start")
+	leave := flags.Bool("leave-settings", false, "change no setting of MPTCP or of reverse-path filters")
 	lab := flags.Bool("lab", false, "also serve the lab's traffic and workloads, and let the host run commands here")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):

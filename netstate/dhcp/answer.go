@@ -76,7 +76,7 @@ func (g Grant) Answer(q *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, Word) {
 		}
 		return g.reply(q, dhcpv4.MessageTypeNak), Strange
 	case dhcpv4.MessageTypeDecline:
-		if !toOther {
+		if !toOther && q.RequestedIPAddress().Equal(g.Addr.Addr().AsSlice()) { // what was given before it may decline late
 			return nil, Declines
 		}
 	case dhcpv4.MessageTypeInform:

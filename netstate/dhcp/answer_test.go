@@ -47,6 +47,7 @@ func TestAnswers(t *testing.T) {
 		{"renews what it has not", []dhcpv4.Modifier{kind(dhcpv4.MessageTypeRequest), dhcpv4.WithClientIP(other)}, dhcpv4.MessageTypeNak, Strange},
 		{"wants nothing", []dhcpv4.Modifier{kind(dhcpv4.MessageTypeRequest)}, dhcpv4.MessageTypeNak, Strange},
 		{"somebody else has it", []dhcpv4.Modifier{kind(dhcpv4.MessageTypeDecline), from(server), wants(mine)}, none, Declines},
+		{"declines what it was given before", []dhcpv4.Modifier{kind(dhcpv4.MessageTypeDecline), from(server), wants(net.IPv4(10, 2, 1, 99))}, none, Nothing},
 		{"declines another's", []dhcpv4.Modifier{kind(dhcpv4.MessageTypeDecline), from(other)}, none, Nothing},
 		{"lets go", []dhcpv4.Modifier{kind(dhcpv4.MessageTypeRelease), from(server)}, none, Nothing},
 		{"only wants to know", []dhcpv4.Modifier{kind(dhcpv4.MessageTypeInform), dhcpv4.WithClientIP(other)}, dhcpv4.MessageTypeAck, Nothing},

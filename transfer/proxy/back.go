@@ -54,7 +54,9 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 		if err := s.offered.Add(o.Set, o.First, o.Hashes); err != nil || !o.All() {
 			return err
 		}
-		s.offeredAll.Store(true)
+		if s.offeredAll.Swap(true) {
+			return nil
+		}
 		s.mu.Lock()
 		store := s.store
 		s.mu.Unlock()

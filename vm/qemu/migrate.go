@@ -82,7 +82,9 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 	events := p.qmp.Events(ctx)
 	if err := p.qmp.Do(ctx, "migrate", map[string]any{"uri": opts.URI}, nil); err != nil {
 		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // it may have begun all the same
-			err = errors.Join(err, p.CancelMigration(context.WithoutCancel(ctx)))
+			if cancelled := p.CancelMigration(context.WithoutCancel(ctx)); cancelled != nil {
+				err = fmt.Errorf("%w; %w", err, cancelled)
+			}
 		}
 		return err
 	}
