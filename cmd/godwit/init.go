@@ -108,7 +108,7 @@ func aloneIn(dir string) (unlock func(), err error) {
 	}
 	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) { // not every file system locks directories
 		d.Close()
-		return nil, errors.New("another godwit init is making a fleet's there; wait for it")
+		return nil, errors.New("another godwit init is making certificates there; wait for it")
 	}
 	for _, left := range statefile.Matching(dir, halfFleet+"*") {
 		err = errors.Join(err, os.RemoveAll(left))

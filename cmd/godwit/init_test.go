@@ -85,7 +85,7 @@ func TestOneInitOfADirectory(t *testing.T) {
 	}
 	var errOut bytes.Buffer
 	status := run([]string{"init", "a", "--out", dir}, io.Discard, &errOut)
-	if said := errOut.String(); status != exitFailed || !strings.Contains(said, "another godwit init is making a fleet's there") {
+	if said := errOut.String(); status != exitFailed || !strings.Contains(said, "another godwit init is making certificates there") {
 		t.Errorf("status %d, %q", status, said)
 	}
 	unlock()

@@ -62,10 +62,9 @@ func TestQueueOfAReturn(t *testing.T) {
 	}
 }
 
-// TestOfferComesAfterMemory: of what was read of QEMU before the offer had come, it is told as well, by when all of it is there, what is known.
-func TestOfferComesAfterMemory(t *testing.T) {
-	const all = 600
-	s := alone(t, all)
+// readFirst puts all pages, each of its own content, before anything is offered, and returns their hashes.
+func readFirst(t *testing.T, s *Source, all int) []uint64 {
+	t.Helper()
 	s.store.Foresee(s.foresees)
 	hashes := make([]uint64, all)
 	for n := range hashes {
@@ -76,6 +75,14 @@ func TestOfferComesAfterMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return hashes
+}
+
+// TestOfferComesAfterMemory: of what was read of QEMU before the offer had come, it is told as well, by when all of it is there, what is known.
+func TestOfferComesAfterMemory(t *testing.T) {
+	const all = 600
+	s := alone(t, all)
+	hashes := readFirst(t, s, all)
 	for _, o := range []wire.Offer{{Set: 1, Hashes: hashes[:all/2]}, {Set: 1, First: all / 2, Hashes: hashes[all/2:]}, {}} {
 		if err := s.control(wire.TopicOffer, wire.AppendOffer(nil, o)); err != nil {
 			t.Fatal(err)
@@ -90,16 +97,7 @@ func TestOfferComesAfterMemory(t *testing.T) {
 func TestQueueBesideAnotherGuest(t *testing.T) {
 	const all, known, whole = 2000, 60, 2000 // pages; of 64 lately; bytes of one that is not known
 	s := alone(t, all)
-	s.store.Foresee(s.foresees)
-	hashes := make([]uint64, all)
-	for n := range hashes {
-		data := make([]byte, pages.Size)
-		binary.LittleEndian.PutUint64(data, 1+uint64(n)) //nolint:gosec // not negative
-		hashes[n] = pages.Fast(data)
-		if err := s.store.Put(uint64(n), data); err != nil { //nolint:gosec // as above
-			t.Fatal(err)
-		}
-	}
+	hashes := readFirst(t, s, all)
 	if err := s.offered.Add(encode.FirstPassing, 0, hashes); err != nil {
 		t.Fatal(err)
 	}
