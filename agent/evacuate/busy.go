@@ -59,27 +59,47 @@ func (e *evacuation) settleGone(ctx context.Context, info api.HostInfo) {
 		if here || g.Outcome != "" || g.Reason != "" {
 			continue
 		}
-		id := g.Migration
-		if id == "" || e.unknown(ctx, id) { // somebody may have had it migrated since
-			var err error
-			if id, err = e.lastOf(ctx, name, e.begun, nil); err != nil {
-				continue // the next round may know
-			}
-		}
-		rep, err := record.Report{}, error(nil)
-		if id != "" {
-			rep, err = e.host.Report(ctx, id)
-		}
-		if stays := rep.Outcome == migration.Aborted || rep.Outcome == migration.Refused; id == "" || stays {
+		rep, err := e.leftBy(ctx, name, g.Migration)
+		switch {
+		case err != nil: // the next round may know
+		case rep.ID == "":
 			e.set(name, func(x *Guest) {
 				*x = Guest{Guest: name, Reason: fmt.Sprintf("it is not under care on %s any more: somebody has stopped it, or let go of it (`godwit guest forget`), and then it runs there still", e.name)}
 			})
-			continue
-		}
-		if err == nil && rep.Outcome != "" {
+		case rep.Outcome != "":
 			e.outcome(name, rep)
+		default: // it runs there, and its handover is not over
+			e.set(name, func(x *Guest) { x.Migration = rep.ID })
 		}
 	}
+}
+
+// leftBy is the migration by which a guest has left: the one that had it when it was looked at, or, where it was here after that, the last since;
+// none: no migration is known by which it did.
+func (e *evacuation) leftBy(ctx context.Context, name, id string) (rep record.Report, err error) {
+	if id != "" && !e.unknown(ctx, id) {
+		if rep, err = e.host.Report(ctx, id); err != nil || !e.stayed(rep) {
+			return rep, err
+		}
+	}
+	if id, err = e.lastOf(ctx, name, e.begun, nil); id == "" {
+		return record.Report{}, err
+	}
+	if rep, err = e.host.Report(ctx, id); e.stayed(rep) {
+		rep = record.Report{}
+	}
+	return rep, err
+}
+
+// stayed says that a migration has ended by which a guest came here, or did not leave.
+func (e *evacuation) stayed(rep record.Report) bool {
+	switch rep.Outcome {
+	case migration.Completed:
+		return rep.To == e.name
+	case migration.Aborted, migration.Refused:
+		return rep.From == e.name
+	}
+	return false
 }
 
 // unknown says that the agent knows of no such migration: somebody plans one of a guest, or something else is done with that.

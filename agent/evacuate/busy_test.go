@@ -129,6 +129,62 @@ func TestMovedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestMovedAgain: of a guest that somebody else's migration left here, or brought, and that another moved away before it was looked at again, it
+// is said where it is, or by what it goes there; where it was let go of instead, that.
+func TestMovedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to string // of the first migration
+		first    migration.Outcome
+		then     string // "moved" by another one, "moves" by it still, or "let go"
+		want     string
+	}{
+		"aborted, and moved then":        {"a", "d", migration.Aborted, "moved", "web→c completed"},
+		"aborted, and moves now":         {"a", "d", migration.Aborted, "moves", "web→ migration m-0000000b still runs"},
+		"aborted, and let go of then":    {"a", "d", migration.Aborted, "let go", "web→ it is not under care on a any more:"},
+		"brought here, and moved then":   {"d", "a", migration.Completed, "moved", "web→c completed"},
+		"brought here, let go of then":   {"d", "a", migration.Completed, "let go", "web→ it is not under care on a any more:"},
+		"lost here as it came":           {"d", "a", migration.Failed, "let go", "web→a failed"},
+		"in doubt where it was to go to": {"a", "d", migration.InDoubt, "let go", "web→d in_doubt in doubt whether it runs on d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, over := &aHost{guests: guests("idle", "web")}, make(chan struct{})
+				defer close(over)
+				h.ends = func(id, guest string) (migration.Outcome, error) {
+					switch {
+					case id == "m-0000000a":
+						time.Sleep(10 * time.Second)
+						return c.first, nil
+					case guest == "idle":
+						time.Sleep(time.Minute)
+					case c.then == "moves":
+						<-over
+					}
+					return migration.Completed, nil
+				}
+				h.guests[1].Migration = "m-0000000a"
+				h.mu.Lock()
+				h.begin("m-0000000a", "web", c.from, c.to)
+				h.mu.Unlock()
+				time.AfterFunc(30*time.Second, func() {
+					h.mu.Lock()
+					defer h.mu.Unlock()
+					if c.then != "let go" {
+						h.begin("m-0000000b", "web", "a", "c")
+					}
+					if c.then != "moved" {
+						h.guests = h.guests[:1]
+					}
+				})
+				result, err := Run(t.Context(), h, Request{To: "b", Width: 1})
+				if got, want := words(result), "idle→b completed\n"+c.want; err != nil || result.OK != (c.then == "moved") || !strings.HasPrefix(got, want) {
+					t.Errorf("ok %v, %v\n%s\nwant\n%s", result.OK, err, got, want)
+				}
+			})
+		})
+	}
+}
+
 // TestBusyGuests: a guest that arrives, or leaves by somebody else's migration, is waited for; the first
 // is moved then.
 func TestBusyGuests(t *testing.T) {
