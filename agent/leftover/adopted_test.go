@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"godwit/agent/care"
@@ -67,4 +69,29 @@ func TestAdoptedWhereItRuns(t *testing.T) {
 		t.Errorf("adopted: %s, want it to be of guest mail", thing)
 	}
 	without(0)
+}
+
+// TestInletOfAGuestUnread: what brings pages to a QEMU whose guest's file cannot be read does not tell to end that, which may be well.
+func TestInletOfAGuestUnread(t *testing.T) {
+	h := newHost(t)
+	dir := filepath.Dir(h.inlet("web-3"))
+	qemu := exec.Command("/bin/sh")
+	qemu.Args = []string{"qemu-system-x86_64", "-c", "echo; read x", "-pidfile", filepath.Join(dir, "pid")}
+	in, err := qemu.StdinPipe()
+	h.must(err)
+	out, err := qemu.StdoutPipe()
+	h.must(err)
+	h.must(qemu.Start())
+	defer qemu.Wait() //nolint:errcheck // it reads nothing
+	defer in.Close()
+	out.Read(make([]byte, 1)) //nolint:errcheck // it has begun
+	for _, unread := range []bool{false, true} {
+		if unread {
+			h.must(os.WriteFile(filepath.Join(h.config.State, "guests", "web.json"), []byte("{"), 0o600))
+		}
+		things := slices.DeleteFunc(h.find(), func(t Thing) bool { return t.Kind != Inlet })
+		if len(things) != 1 || (things[0].Stays == sealedWords) != unread || things[0].Left() {
+			t.Errorf("with a guest's file that cannot be read, %v: %v", unread, things)
+		}
+	}
 }

@@ -172,7 +172,8 @@ func inlets(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) {
 		case alive[dir] != 0 && o.dirs[dir] != "":
 			owner = o.dirs[dir]
 		case alive[dir] != 0:
-			t.Stays = withoutCare(ctx, Thing{}, dir, alive[dir]).Stays
+			of := withoutCare(ctx, Thing{}, dir, alive[dir])
+			t.Stays, t.uncared = of.Stays, of.uncared
 		}
 		return t, owner
 	})
