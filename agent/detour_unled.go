@@ -14,7 +14,6 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/migration"
-	"godwit/netstate"
 )
 
 // A host that sends a guest's addresses here may forget that: its STATE was put back as it was before the guest left, or moved away. It then ends its end of
@@ -84,8 +83,10 @@ func (a *Agent) isLedTo(d detour.Detour) []netip.Addr {
 		return nil
 	}
 	var out []netip.Addr
-	for _, v := range slices.DeleteFunc(d.Visiting, netstate.Visiting.AtHome) {
-		out = append(out, v.Addr)
+	for _, v := range d.Visiting {
+		if !v.AtHome() {
+			out = append(out, v.Addr)
+		}
 	}
 	return out
 }
@@ -136,13 +137,17 @@ func (a *Agent) askWhetherLed(ctx context.Context, id string, pause time.Duratio
 // whyUnled says it of a detour in the words of its other end, and what a person can do; "": what came by it is led here, as far as is known.
 func (a *Agent) whyUnled(d detour.Detour) string {
 	err := a.unled.of(d.ID)
-	if err == nil || a.isLedTo(d) == nil {
+	if err == nil {
+		return ""
+	}
+	led := a.isLedTo(d)
+	if led == nil {
 		return ""
 	}
 	home := d.Peer
 	if g, found := a.guests.find(d.Guest); found == nil {
 		for _, addr := range g.held().Addresses {
-			if slices.Contains(d.Addresses(), addr.Prefix.Addr()) {
+			if slices.Contains(led, addr.Prefix.Addr()) {
 				home = addr.Home
 			}
 		}

@@ -1,8 +1,13 @@
 package agent
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +44,11 @@ func TestForgottenByItsHome(t *testing.T) {
 		{name: "its home cannot say any more", says: &migration.Problem{Code: migration.CodeInternal, Text: "busy"}, before: true, want: "does not lead"},
 		{name: "it leaves", change: func(g *Guest, _ *detour.Detour) { g.take("m-00000009") }}, //nolint:errcheck // nobody has it
 		{name: "it came home", change: func(_ *Guest, d *detour.Detour) { d.Visiting[0].Tunnel = "" }},
+		{name: "it has an address of its own here", change: func(g *Guest, d *detour.Detour) {
+			own := netip.MustParseAddr("10.9.1.40")
+			d.Visiting = append(d.Visiting, netstate.Visiting{Addr: own})
+			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"}, migration.Address{Prefix: netip.PrefixFrom(own, 24), Home: "rome"})
+		}, want: "does not lead 10.2.1.40"},
 		{name: "it is under way", change: func(_ *Guest, d *detour.Detour) { d.Leased = false }},
 	} {
 		a, g, d := leasing(t)
@@ -68,6 +78,9 @@ func TestForgottenByItsHome(t *testing.T) {
 		}
 		a.askWhetherLed(t.Context(), d.ID, time.Nanosecond)
 		got := a.whyUnled(*d)
+		if slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.Addr.IsValid() }) {
+			t.Errorf("%s: the detour was changed: %v", c.name, d.Visiting)
+		}
 		if got != "" && !strings.HasSuffix(got, "`godwit migrate leased paris --network tunnel` has them lead to it again, at home") {
 			t.Errorf("%s: %q does not say what to do", c.name, got)
 		}
@@ -77,6 +90,72 @@ func TestForgottenByItsHome(t *testing.T) {
 		d.Tunnel.Kind, d.Tunnel.Local, d.Tunnel.Remote = tunnel.GRE, netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:1")
 		if shown := a.guestTunnels([]detour.Detour{*d}); len(shown) > 0 && shown[0].NotLed != got {
 			t.Errorf("%s: shown %q, want %q", c.name, shown[0].NotLed, got)
+		}
+		if used, err := a.tunnelUse(); err != nil || len(used) > 0 && used[0].NotLed != got {
+			t.Errorf("%s: used %+v, %v, want %q", c.name, used, err, got)
+		}
+		delete(a.guests.byName, d.Guest)
+		if got := a.whyUnled(*d); got != "" {
+			t.Errorf("%s: as it has left: %q", c.name, got)
+		}
+	}
+}
+
+// TestForgottenIsSaidOnce: that a guest's address is not led here is in the log once, until it is again.
+func TestForgottenIsSaidOnce(t *testing.T) {
+	a, _, d := leasing(t)
+	var said bytes.Buffer
+	a.log = slog.New(slog.NewTextHandler(&said, nil))
+	d.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.2.1.40"), Tunnel: d.Tunnel.Name}}
+	place(a, d)
+	led := false
+	a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris"}}
+	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		if !led {
+			err = &migration.Problem{Code: migration.CodeAddress, Text: "host paris does not lead it"}
+		}
+		peer.Answer(w, nil, err)
+	}))
+	for i, want := range []int{1, 1, 1, 2} {
+		led = i == 2
+		a.askWhetherLed(t.Context(), d.ID, time.Nanosecond)
+		if n := strings.Count(said.String(), "is not reached by its addresses"); n != want || (a.whyUnled(*d) == "") != led {
+			t.Errorf("look %d: said %d times, want %d; %q", i, n, want, a.whyUnled(*d))
+		}
+	}
+}
+
+// TestLooksAtLed: other hosts are asked about what is to be led here, while no migration has to do with it; what they said of a detour that has ended
+// is forgotten.
+func TestLooksAtLed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Guest, *detour.Detour)
+		want   bool
+	}{
+		"led here":   {func(*Guest, *detour.Detour) {}, true},
+		"it leaves":  {func(g *Guest, _ *detour.Detour) { g.take("m-00000009") }, false}, //nolint:errcheck // nobody has it
+		"it is home": {func(_ *Guest, d *detour.Detour) { d.Visiting[0].Tunnel = "" }, false},
+		"under way":  {func(_ *Guest, d *detour.Detour) { d.Leased = false }, false},
+		"led away":   {func(_ *Guest, d *detour.Detour) { d.Visiting = nil }, false},
+		"another's":  {func(_ *Guest, d *detour.Detour) { d.Guest = "gone" }, false},
+	} {
+		a, g, d := leasing(t)
+		d.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.2.1.40"), Tunnel: d.Tunnel.Name}}
+		c.change(g, d)
+		place(a, d)
+		a.unled.set(d.ID, errors.New("not led"))
+		a.unled.set("m-ended", errors.New("not led"))
+		ctx, cancel := context.WithCancel(t.Context())
+		l := &looks{}
+		a.lookAtLed(ctx, l)
+		if _, asks := l.under.Load("/led/" + d.ID); asks != c.want {
+			t.Errorf("%s: asked: %v", name, asks)
+		}
+		cancel()
+		l.all.Wait()
+		if a.unled.of(d.ID) == nil || a.unled.of("m-ended") != nil {
+			t.Errorf("%s: kept %v and, of what has ended, %v", name, a.unled.of(d.ID), a.unled.of("m-ended"))
 		}
 	}
 }
