@@ -50,29 +50,54 @@ func TestTakenSaysHowFar(t *testing.T) {
 	}
 }
 
-// TestInUseBySomebodyElse: an address for which somebody else answers is not given to the guest, and the error says whose it is.
+// TestInUseBySomebodyElse: an address for which somebody else answers is not given to the guest, and the error says whose it is; one that somebody
+// takes while the guest is to ask for it is not given any more.
 func TestInUseBySomebodyElse(t *testing.T) {
 	need.Root(t)
 	const spare, other = "52:54:00:00:01:0b", "52:54:00:00:02:0a"
-	o := New(Config{
-		Guest: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: spare}}, Taps: []string{"none", "tap"}, Active: func() int { return 0 }, Bridge: "br0",
-		SetLink: func(context.Context, string, bool) error { return nil },
-	})
-	err := netns.Once(func() error {
-		defer o.Close()
-		for _, line := range []string{
-			"link add br0 address " + other + " type bridge", "link set br0 up", "link add tap type veth peer name guest", "link set tap up",
-			"addr add 10.2.1.10/24 dev br0", // an address of the host is somebody else's, too
-		} {
+	ip := func(lines ...string) error {
+		for _, line := range lines {
 			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
 				return fmt.Errorf("ip %s: %w: %s", line, err, out)
 			}
 		}
-		_, err := o.Configure(t.Context(), guest.Configure{MAC: spare, Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.1.10/24")}, GatewayV4: netip.MustParseAddr("10.2.1.1")})
-		return err
-	})
-	inUse := (*InUseError)(nil)
-	if !errors.As(err, &inUse) || inUse.Addr != netip.MustParseAddr("10.2.1.10") || inUse.By != other {
-		t.Errorf("in use by %+v: %v", inUse, err)
+		return nil
+	}
+	const takes = "addr add 10.2.1.10/24 dev br0" // an address of the host is somebody else's, too
+	for name, c := range map[string]struct {
+		before []string // what was done before
+		then   []string // and as the guest is to ask
+		asks   bool
+	}{
+		"before": {[]string{takes}, nil, false},
+		"then":   {nil, []string{takes}, true},
+	} {
+		asks := false
+		o := New(Config{
+			Guest: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: spare}}, Taps: []string{"none", "tap"}, Active: func() int { return 0 }, Bridge: "br0",
+			SetLink: func(_ context.Context, _ string, up bool) error {
+				if asks = true; up {
+					return ip(c.then...)
+				}
+				return nil
+			},
+		})
+		err := netns.Once(func() error {
+			defer o.Close()
+			if err := ip(append([]string{
+				"link add br0 address " + other + " type bridge", "link set br0 up", "link add tap type veth peer name guest", "link set tap up",
+			}, c.before...)...); err != nil {
+				return err
+			}
+			_, err := o.Configure(t.Context(), guest.Configure{MAC: spare, Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.1.10/24")}, GatewayV4: netip.MustParseAddr("10.2.1.1")})
+			return err
+		})
+		inUse := (*InUseError)(nil)
+		if !errors.As(err, &inUse) || inUse.Addr != netip.MustParseAddr("10.2.1.10") || inUse.By != other {
+			t.Errorf("%s: in use by %+v: %v", name, inUse, err)
+		}
+		if asks != c.asks || len(o.servers) > 0 {
+			t.Errorf("%s: the guest was to ask: %v, and is given the address still by %d", name, asks, len(o.servers))
+		}
 	}
 }
