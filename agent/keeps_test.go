@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +19,9 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/outside"
 	"godwit/agent/record"
+	"godwit/internal/need"
 	"godwit/migration"
+	"godwit/netstate/netns"
 	"godwit/vm"
 	"godwit/vm/guest"
 )
@@ -184,8 +188,29 @@ func TestRefusedByItsGuest(t *testing.T) {
 	if inUse := (*outside.InUseError)(nil); !errors.As(err, &inUse) || m.work.taken[next.Addr()] != "52:54:00:00:02:0a" {
 		t.Errorf("%v; taken are %v", err, m.work.taken)
 	}
+	refused(t, "where no other is tried", err, migration.CodeAddress, "10.2.1.10", "--address")
 	if strings.Contains(said.String(), "introduce") { // there is no LAN here: it is tried in vain
 		t.Errorf("the LAN is told that it is the guest's: %s", said.String())
+	}
+}
+
+// TestReplacedIsNotTried: what takes the place of a next address that somebody has is none that was refused before, though nobody answers for it.
+func TestReplacedIsNotTried(t *testing.T) {
+	need.Root(t)
+	m := comes(t, between(t))
+	m.a.config.Network.First = 10
+	m.plan.Next = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.11/24"), Home: "rome"}}
+	m.work.taken = map[netip.Addr]string{netip.MustParseAddr("10.2.1.10"): "somebody", netip.MustParseAddr("10.2.1.11"): "somebody"}
+	err := netns.Once(func() error {
+		for _, line := range []string{"link add br0 type bridge", "link set br0 up", "addr add 10.2.1.2/24 dev br0"} {
+			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+				return fmt.Errorf("ip %s: %w: %s", line, err, out)
+			}
+		}
+		return m.replaceTaken(t.Context())
+	})
+	if next := m.plan.Next[0].Prefix; err != nil || next != netip.MustParsePrefix("10.2.1.12/24") {
+		t.Errorf("%v, %v", next, err)
 	}
 }
 
