@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,6 +26,9 @@ func directory(key, path string) finding {
 	at, well := path, ""
 	info, err := os.Stat(at)
 	for errors.Is(err, fs.ErrNotExist) && at != "/" {
+		if to, is := os.Readlink(at); is == nil { // as to a volume that is not mounted: nothing is made by that name
+			return lack(key, fmt.Sprintf("%s leads to %s, which is not there; mount or make that, or name a directory that can be written by %s", at, to, key))
+		}
 		at, well = filepath.Dir(at), ": it is made when the agent starts"
 		info, err = os.Stat(at)
 	}

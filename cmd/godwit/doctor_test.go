@@ -128,6 +128,12 @@ func TestDoctorOfDirectories(t *testing.T) {
 	looks(t, "to be made", directory("run", filepath.Join(dir, "a", "b")), "ok", "b: it is made when the agent starts")
 	looks(t, "a file", directory("state", file), "LACK", file+": not a directory; name a directory that can be written by state")
 	looks(t, "below a file", directory("state", filepath.Join(file, "a")), "LACK", "not a directory; name")
+	link := filepath.Join(dir, "link") // to a volume that is not there just now
+	if err := os.Symlink(filepath.Join(dir, "volume"), link); err != nil {
+		t.Fatal(err)
+	}
+	looks(t, "a link to nothing", directory("state", link), "LACK", link+" leads to "+filepath.Join(dir, "volume")+", which is not there; mount or make that, or name a directory that can be written by state")
+	looks(t, "below that", directory("state", filepath.Join(link, "a")), "LACK", link+" leads to")
 	if inMemory("/proc/none/there") || !inMemory(tmpfs(t)) {
 		t.Error("what is in memory is not known")
 	}
