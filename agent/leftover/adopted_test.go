@@ -71,6 +71,38 @@ func TestAdoptedWhereItRuns(t *testing.T) {
 	without(0)
 }
 
+// TestAdoptedByAnotherName: so it is where the directory of the socket is named otherwise than by the agent's configuration, as /var/run leads to /run.
+func TestAdoptedByAnotherName(t *testing.T) {
+	for _, byLink := range []bool{false, true} {
+		root := t.TempDir()
+		at, link := filepath.Join(root, "run"), filepath.Join(root, "link")
+		c := &config.Config{Host: "here", State: filepath.Join(root, "state"), Run: link}
+		if byLink {
+			c.Run = at
+		}
+		dir := filepath.Join(at, "guests", "web-3")
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.Symlink(at, link), os.MkdirAll(filepath.Join(c.State, "guests"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		ln, err := net.Listen("unix", filepath.Join(dir, "qmp.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		qmp := filepath.Join(dir, "qmp.sock")
+		if byLink {
+			qmp = filepath.Join(link, "guests", "web-3", "qmp.sock")
+		}
+		h := care.Held{Description: config.Description{Name: "mail", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}, QMP: qmp}, Epoch: 1, Dir: filepath.Join(c.Run, "guests", "mail-1")}
+		if err := statefile.Write(filepath.Join(c.State, "guests", "mail.json"), h); err != nil {
+			t.Fatal(err)
+		}
+		if things, err := WithoutCare(t.Context(), c); err != nil || len(things) > 0 {
+			t.Errorf("adopted by a link, %v: %v, %v", byLink, things, err)
+		}
+	}
+}
+
 // TestInletOfAGuestUnread: what brings pages to a QEMU whose guest's file cannot be read does not tell to end that, which may be well.
 func TestInletOfAGuestUnread(t *testing.T) {
 	h := newHost(t)

@@ -165,15 +165,13 @@ func inlets(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) {
 		dir := filepath.Dir(p.Socket)
 		t := Thing{Kind: Inlet, Name: fmt.Sprintf("process %d at %s", p.PID, p.Socket), Guest: guestOf(filepath.Base(dir))}
 		t.remove = func(ctx context.Context) error { return inlet.End(ctx, p) }
-		owner := ""
+		owner, of := "", o.ofDir(dir)
 		switch {
-		case strings.HasPrefix(o.dirs[dir], migrationOwner):
-			owner = o.dirs[dir]
-		case alive[dir] != 0 && o.dirs[dir] != "":
-			owner = o.dirs[dir]
+		case strings.HasPrefix(of, migrationOwner), alive[dir] != 0 && of != "":
+			owner = of
 		case alive[dir] != 0:
-			of := withoutCare(ctx, Thing{}, dir, alive[dir])
-			t.Stays, t.uncared = of.Stays, of.uncared
+			lives := withoutCare(ctx, Thing{}, dir, alive[dir])
+			t.Stays, t.uncared = lives.Stays, lives.uncared
 		}
 		return t, owner
 	})
@@ -190,7 +188,7 @@ func directories(ctx context.Context, c *config.Config, o *owners) ([]Thing, err
 	return each(o, found, err, func(e fs.DirEntry) (Thing, string) {
 		dir := filepath.Join(root, e.Name())
 		t := Thing{Kind: Guest, Name: dir, Guest: guestOf(e.Name()), remove: func(context.Context) error { return os.RemoveAll(dir) }}
-		owner := o.dirs[dir]
+		owner := o.ofDir(dir)
 		if owner == "" && (alive[dir] != 0 || answers(ctx, filepath.Join(dir, "qmp.sock"))) {
 			t = withoutCare(ctx, t, dir, alive[dir])
 		}

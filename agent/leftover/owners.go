@@ -1,6 +1,7 @@
 package leftover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,14 +171,25 @@ func (o *owners) own(h care.Held, owner string) {
 		o.taps[t] = owner
 	}
 	if h.Dir != "" {
-		o.dirs[h.Dir] = owner
+		o.dirs[h.Dir], o.dirs[realPath(h.Dir)] = owner, owner
 	}
 	if h.Description.QMP != "" { // of a QEMU that was found in such a directory, without care, and adopted
-		o.dirs[filepath.Dir(h.Description.QMP)] = owner
+		o.dirs[realPath(filepath.Dir(h.Description.QMP))] = owner
 	}
 	for _, d := range h.Description.Disks {
 		o.disks[d.Path] = owner
 	}
+}
+
+// ofDir is what owns a runtime directory, by whichever name it has that.
+func (o *owners) ofDir(dir string) string { return cmp.Or(o.dirs[dir], o.dirs[realPath(dir)]) }
+
+// realPath is where a path leads, if anything is there.
+func realPath(path string) string {
+	if at, err := filepath.EvalSymlinks(path); err == nil {
+		return at
+	}
+	return path
 }
 
 // migrationOwner begins the name of a migration that owns something.
