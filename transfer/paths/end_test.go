@@ -130,6 +130,13 @@ func TestFailureTellsWhy(t *testing.T) {
 // taken. It is not tried again, and the end is told by what was wrong first: a QEMU that could not be connected to was told
 // as "a second prologue".
 func TestFirstReasonStays(t *testing.T) {
+	for _, everywhere := range []bool{true, false} {
+		firstReasonStays(t, everywhere)
+	}
+}
+
+func firstReasonStays(t *testing.T, everywhere bool) {
+	t.Helper()
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, newLink("a", 2*time.Millisecond, 0), newLink("b", 3*time.Millisecond, 0))
 		defer func() {
@@ -141,24 +148,30 @@ func TestFirstReasonStays(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		var tries []error
+		before := 0 // frames that had come
 		w.r.handle = func(wire.Topic, []byte) error {
+			w.mu.Lock()
+			before = len(w.got)
+			w.mu.Unlock()
 			tries = append(tries, fmt.Errorf("try %d", len(tries)+1))
 			return tries[len(tries)-1]
 		}
-		if err := w.s.Control(t.Context(), wire.TopicPrologue, []byte("it begins"), true); err != nil {
+		if err := w.s.Control(t.Context(), wire.TopicPrologue, []byte("it begins"), everywhere); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.s.Send(t.Context(), 1, payload(1, 100), true); err != nil {
-			t.Fatal(err)
+		for n := range uint64(8) { // over both
+			if err := w.s.Send(t.Context(), 1+n, payload(1+n, 64<<10), true); err != nil {
+				t.Fatal(err)
+			}
 		}
 		<-w.r.Done()
 		<-w.s.Done()
 		var peer *PeerError
 		if err := w.r.Err(); len(tries) != 1 || err == nil || err.Error() != "try 1" || !errors.As(w.s.Err(), &peer) || peer.Text != "try 1" {
-			t.Errorf("there %v, after %d tries; here %v", w.r.Err(), len(tries), w.s.Err())
+			t.Errorf("everywhere, %v: there %v, after %d tries; here %v", everywhere, w.r.Err(), len(tries), w.s.Err())
 		}
-		if len(w.got) > 0 {
-			t.Errorf("frames were taken after that: %d", len(w.got))
+		if len(w.got) > before {
+			t.Errorf("everywhere, %v: frames were taken after that: %d", everywhere, len(w.got)-before)
 		}
 	})
 }
