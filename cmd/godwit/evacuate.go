@@ -94,7 +94,7 @@ func tellGuest(w io.Writer, now time.Time, g evacuate.Guest) {
 		text = string(g.Outcome) + ": " + g.Reason
 	case g.Reason != "":
 		text = "stays: " + g.Reason
-	case g.Phase == migration.Check: // it has just begun
+	case g.Phase == migration.Check, g.To == "" && g.Migration == "": // it has just begun, or is free again
 		return
 	case g.Phase != "":
 		text = "phase " + string(g.Phase)
