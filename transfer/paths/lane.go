@@ -261,7 +261,7 @@ func (l *lane) write() error {
 // put writes in pieces, as the bandwidth allows.
 func (l *lane) put(out []byte) error {
 	for len(out) > 0 {
-		n, err := l.own.Take(l.s.ctx, min(len(out), piece))
+		n, err := l.own.Take(l.s.ctx, min(len(out), l.atOnce()))
 		if err == nil {
 			n, err = l.s.limit.Take(l.s.ctx, n)
 		}
@@ -278,6 +278,14 @@ func (l *lane) put(out []byte) error {
 		l.s.mu.Unlock()
 	}
 	return nil
+}
+
+// atOnce is how much is written at once. What is may become one record of TLS, of which the other end reads nothing before it is whole, and
+// takes the lane for dead where that lasts: so a lane has to show that it carries more. One that ended on the same path shows nothing.
+func (l *lane) atOnce() int {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return min(max(int(max(l.rate, l.proved)*pieceTime.Seconds()), leastPiece), piece)
 }
 
 // await waits for something to send, and appends it. The frame goes after it. Nothing at

@@ -55,8 +55,11 @@ const (
 	mostLanes = 256
 	// window is by how many numbers a control may be ahead of the one that is due.
 	window = 4096
-	// piece is how much is written at once, for limits of bandwidth to be smooth.
-	piece = 32 << 10
+	// piece is how much is written at once at most, for limits of bandwidth to be smooth. It is what takes pieceTime, and leastPiece at
+	// least: two packets' worth, which a path of 12 kbit/s brings within Silence. One of less hardly makes a handshake.
+	piece      = 32 << 10
+	leastPiece = 2800
+	pieceTime  = Silence / 8
 )
 
 // Identity is what both ends of a migration know, and nobody else.

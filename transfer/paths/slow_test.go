@@ -2,7 +2,12 @@ package paths
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"math/big"
 	"testing"
 	"time"
 
@@ -49,6 +54,49 @@ func TestLaneThatReadsNothing(t *testing.T) {
 		err := <-served
 		if d := time.Since(begun); !errors.Is(err, errStalled) || d < HalfOpen || d > HalfOpen+time.Second {
 			t.Errorf("after %v: %v", d, err)
+		}
+	})
+}
+
+// bothEnds are of TLS by a certificate that nobody looks at.
+func bothEnds(t *testing.T) *tls.Config {
+	t.Helper()
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, InsecureSkipVerify: true} //nolint:gosec // both ends are this test's
+}
+
+// TestSlowPathOfTLS: nothing of a record is read before it is whole. On a path by which that takes longer than Silence where it has all that
+// it may, frames arrive all the same, also where the path was fast before.
+func TestSlowPathOfTLS(t *testing.T) {
+	both := bothEnds(t)
+	inBubble(t, func(t *testing.T) {
+		const size, rate, count = 60 << 10, 5 << 10, 6
+		l := newLink("a", time.Millisecond, 8<<20)
+		l.tls = both
+		w := newWorld(t, l)
+		defer w.close()
+		send := func(from, until uint64) {
+			for n := from; n < until; n++ {
+				if err := w.s.Send(t.Context(), n, payload(n, size), false); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		send(1, 100)
+		w.settle(99, size, 10*time.Second)
+		l.set(func() { l.rate = rate })
+		send(100, 100+count)
+		w.settle(99+count, size, 3*count*size/rate*time.Second)
+		if p := w.s.Stats().Paths[0]; p.Died > 1 { // it was fast, and takes some records that are long
+			t.Errorf("%+v", p)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package paths
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -41,6 +42,8 @@ type link struct {
 	stated int64 // bytes per second that its lane is configured to carry
 	paced  int64 // bytes per second that its lane may send; 0: any
 	spare  bool  // its lane is
+
+	tls *tls.Config // of both ends; nil: bytes go as they are
 
 	mu     sync.Mutex
 	healed *sync.Cond
@@ -89,6 +92,9 @@ func (l *link) open(ctx context.Context, serve func(net.Conn)) (net.Conn, error)
 	}
 	go l.pump(far, near)
 	go l.pump(near, far)
+	if l.tls != nil {
+		here, there = tls.Client(here, l.tls), tls.Server(there, l.tls)
+	}
 	go serve(there)
 	return here, nil
 }
