@@ -80,12 +80,17 @@ func older(a, b string) bool {
 // lacksRoomToSend says why a source has not the memory in which our own data path keeps what it knows of each page; "" if it has.
 // Without it the kernel would end some process for the migration, maybe the guest's QEMU.
 func lacksRoomToSend(memory, free int64) string {
-	need := int64(pages.Need(uint64(max(memory, 0)) / pages.Size)) //nolint:gosec // some fiftieth of it
+	need := neededToSend(memory)
 	if free >= need {
 		return ""
 	}
 	return fmt.Sprintf("this host has %d MiB of memory free, and %d MiB are needed here to send the guest's %d MiB; free some, or use --mode precopy --transfer qemu-multifd",
 		free>>20, need>>20, memory>>20)
+}
+
+// neededToSend is how much memory a source takes for what it knows of each page of a guest's, bytes.
+func neededToSend(memory int64) int64 {
+	return int64(pages.Need(uint64(max(memory, 0)) / pages.Size)) //nolint:gosec // some fiftieth of it
 }
 
 // availableMemory is MemAvailable of proc_meminfo(5), bytes.

@@ -30,6 +30,34 @@ func ownPath(p migration.Plan) bool { return p.Transfer == "lanes" || multipath(
 // leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
 const leastBuffer = 32 << 20
 
+// bufferOf is how much memory a source takes for pages of a guest of so much, bytes.
+func bufferOf(plan migration.Plan, memory int64) int64 {
+	switch {
+	case plan.Buffer > 0:
+		return plan.Buffer
+	case plan.Mode == "postcopy":
+		return withinFree(memory+leastBuffer, memory, 0.5)
+	}
+	return withinFree(min(max(memory/2, leastBuffer), proxy.DefaultBuffer), memory, 0.5)
+}
+
+// refillBuffer is for what a guest misses at its destination, of which all may be read long before it is sent: the file for what has no
+// room there may be small, and the guest waits.
+func refillBuffer(memory int64) int64 { return withinFree(memory+leastBuffer, memory, 0.75) }
+
+// withinFree is as much of a buffer for a guest's pages as this host has memory for: a share of what is free beside what is kept of each page,
+// or the kernel would end some process for the rest, maybe the guest's QEMU. What finds no room waits in QEMU, and in a file once the guest stands still.
+func withinFree(buffer, memory int64, share float64) int64 {
+	free, err := freeMemory()
+	if err != nil {
+		return buffer
+	}
+	return min(buffer, max(int64(float64(free-neededToSend(memory))*share), leastBuffer))
+}
+
+// freeMemory is availableMemory. Tests have another.
+var freeMemory = availableMemory
+
 // outSocket is where QEMU sends memory that does not leave by connections of its own.
 func (m *outgoing) outSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }
 
@@ -50,14 +78,8 @@ func (m *outgoing) openLanes() error {
 	}
 	c := proxy.SourceConfig{
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
-		Limit:  m.bandwidth.Share(),
-		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
-	}
-	if c.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
-		c.Eager, c.Buffer = true, m.work.facts.Memory+leastBuffer
-	}
-	if m.plan.Buffer > 0 {
-		c.Buffer = m.plan.Buffer
+		Limit: m.bandwidth.Share(), Postcopy: mayHandEarly(m.plan), Eager: m.plan.Mode == "postcopy",
+		Buffer: bufferOf(m.plan, m.work.facts.Memory),
 	}
 	var share *lanes.Share
 	if multipath(m.plan) {

@@ -272,7 +272,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	all := m.paths(n)
 	c := proxy.SourceConfig{
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Refill: true,
-		Buffer: m.guest.Held.Description.Memory + leastBuffer, Limit: m.bandwidth.Share(),
+		Buffer: refillBuffer(m.guest.Held.Description.Memory), Limit: m.bandwidth.Share(),
 	}
 	var share *lanes.Share
 	c.Lanes, share = m.pathLanes(all)
