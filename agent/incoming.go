@@ -50,6 +50,7 @@ type incoming struct {
 	starving  atomic.Bool  // its QEMU answers nobody yet, as it waits for a page: see resumeStarving
 	dir       string       // the guest's, also while its QEMU does not answer
 	refilling sync.Mutex   // lanes are replaced by one at a time
+	refills   [][]byte     // keys of the refills so far, the last of them; under refilling
 	stalls    stallCount   // under the mutex of rec
 	late      compare.Late // pages that followed the guest, which a lab compares
 }

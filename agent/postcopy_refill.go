@@ -79,6 +79,10 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 	if err != nil {
 		return RefillAnswer{}, err
 	}
+	again, err := m.asksAgain(ask.Key)
+	if err != nil {
+		return RefillAnswer{}, err
+	}
 	if lanes := m.lanes(); lanes != nil {
 		select {
 		case <-lanes.Done():
@@ -86,6 +90,9 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 				return RefillAnswer{State: refillWhole}, nil
 			}
 		default:
+			if again {
+				return RefillAnswer{refillOpen, lanes.Absent()}, nil
+			}
 		}
 		select {
 		case <-lanes.HandedOver():
@@ -109,7 +116,10 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 	m.mu.Unlock()
 	go m.watchPostCopy(lanes)
 	missing := lanes.Absent()
-	m.rec.Edit(countRefill)
+	if !again {
+		m.refills = append(m.refills[max(0, len(m.refills)-refillsKept):], ask.Key)
+		m.rec.Edit(countRefill)
+	}
 	m.rec.Note(fmt.Sprintf("post-copy goes on with new lanes: %d pages are missing", missing))
 	return RefillAnswer{refillOpen, missing}, nil
 }
