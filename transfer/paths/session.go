@@ -65,7 +65,8 @@ type control struct {
 	topic      wire.Topic
 	body       []byte
 	everywhere bool
-	on         []*lane // that work and have sent it
+	on         []*lane   // that work and have sent it
+	since      time.Time // when the first of them began to
 }
 
 func (s *session) init(ctx context.Context, side side, id Identity, handle func(wire.Topic, []byte) error) {
@@ -144,32 +145,6 @@ func (s *session) push(topic wire.Topic, body []byte, everywhere bool) (uint64, 
 	s.outgoing = append(s.outgoing, &control{number: s.last, topic: topic, body: body, everywhere: everywhere})
 	s.changed.Broadcast()
 	return s.last, nil
-}
-
-// controlsAtOnce bounds what is written at once, bytes.
-const controlsAtOnce = 64 << 10
-
-// mute is a silence after which what is on that lane alone goes on another as well: controls are taken
-// in order, so that those on every lane, which a guest may wait for, wait for it too.
-const mute = 2 * wire.KeepAlive
-
-// appendControls appends those that this lane has to send, and says whether that is all. What is on no lane goes first: lanes share
-// what is long, and what one of them is slow with goes on the others when nothing else is left.
-func (l *lane) appendControls(buf []byte, now time.Time) ([]byte, bool) {
-	for _, again := range []bool{false, true} {
-		for _, c := range l.s.outgoing {
-			if again != (len(c.on) > 0) || slices.Contains(c.on, l) ||
-				again && !c.everywhere && slices.ContainsFunc(c.on, func(other *lane) bool { return other.silent(now) < mute }) {
-				continue
-			}
-			if len(buf) > controlsAtOnce {
-				return buf, false
-			}
-			c.on = append(c.on, l)
-			buf = wire.AppendControl(buf, c.number, c.topic, c.body)
-		}
-	}
-	return buf, true
 }
 
 // await waits until so; an error says that ctx, or everything, has ended. It is called under mu.

@@ -100,3 +100,39 @@ func TestSlowPathOfTLS(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowLaneKeepsNothingWaiting: what is long goes on one lane, and all that is said after it is taken after it. Where that lane is slow
+// and another has nothing to send, it goes there as well: a guest may wait for what comes next.
+func TestSlowLaneKeepsNothingWaiting(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const size, rate = 32 << 10, 6 << 10 // 5 s each
+		fast, slow := newLink("fast", time.Millisecond, 8<<20), newLink("slow", time.Millisecond, rate)
+		fast.broken = true
+		w := newWorld(t, fast, slow)
+		defer w.close()
+		say := func(body []byte, everywhere bool) {
+			if err := w.r.Control(t.Context(), wire.TopicOffer, body, everywhere); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		for range 3 {
+			say(make([]byte, size), false)
+		}
+		time.Sleep(time.Second)
+		fast.set(func() { fast.broken = false })
+		say([]byte("now"), true)
+		begun := time.Now()
+		if err := w.r.Settled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took > 2*slowest {
+			t.Errorf("what was said last was heard after %v", took)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if n := len(w.back); n != 4 || w.back[3] != "now" {
+			t.Errorf("%d were heard", n)
+		}
+	})
+}
