@@ -57,7 +57,11 @@ type socket struct {
 }
 
 // sockets are those of a guest at one time.
-type sockets struct{ tcp, udp []socket }
+type sockets struct {
+	tcp, udp  []socket
+	multipath []socket // MPTCP connections, by the ends with which they began; where these were asked for
+	unlisted  bool     // they were, and the guest cannot list them
+}
 
 // sockets lists them, and what the guest forwards in the name of addrs.
 func (c *Client) sockets(ctx context.Context, addrs ...netip.Addr) (sockets, error) {
@@ -65,6 +69,10 @@ func (c *Client) sockets(ctx context.Context, addrs ...netip.Addr) (sockets, err
 	if len(addrs) > 0 {
 		script += forwardedScript(addrs)
 	}
+	return c.list(ctx, script)
+}
+
+func (c *Client) list(ctx context.Context, script string) (sockets, error) {
 	out, err := c.do(ctx, "list sockets", script)
 	if err != nil {
 		return sockets{}, err
@@ -81,6 +89,12 @@ func parseSockets(out string) (table sockets, err error) {
 			continue
 		case "udp":
 			into = &table.udp
+			continue
+		case "mptcp":
+			into = &table.multipath
+			continue
+		case "unlisted":
+			table.unlisted = true
 			continue
 		}
 		words := strings.Fields(line)
@@ -261,8 +275,12 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 		}
 	}
 	joins := guest.Joins{Total: len(seen), WaitedMS: time.Since(start).Milliseconds()}
+	began := c.beganOf(ctx, last)
 	for token := range seen {
 		s, behind := last[token]
+		if as, known := began[shortToken(token)]; known {
+			s = as
+		}
 		switch {
 		case joined[token]:
 			joins.Joined++
