@@ -9,6 +9,9 @@ import (
 
 const allowedRun = "dirty size= hot= rate= data=random|text|touch, disk write=SIZE data=, disk rate= area= data=, cpu, http, exec COMMAND, setup COMMAND"
 
+// allowedCommands are the workloads that the QEMU guest agent runs.
+const allowedCommands = "exec COMMAND, setup COMMAND"
+
 // tinyOwn is of the memory of a guest of the image tiny what its kernel and programs need at the least,
 // bytes: 87 MiB were in use at the most in one of 128 MiB that was loaded, throttled and moved.
 const tinyOwn = 95 << 20
@@ -32,6 +35,9 @@ func (f *file) runLines(o *object, g *Guest) []string {
 			}
 			e.wrong("run", fmt.Sprintf("run of %s: %s", o.what, what), allowed)
 			continue
+		}
+		if g.Agent == "qga" && w.Command == "" {
+			e.wrong("run", fmt.Sprintf("run of %s: %s is of our helper, which does not answer there (agent: qga)", o.what, w.Kind), allowedCommands+", or agent: godwit")
 		}
 		if strings.ContainsRune(w.Command, 0) {
 			e.wrong("run", "run of "+o.what+" has a zero byte, which no program can be given", allowedCommand)
