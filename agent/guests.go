@@ -99,6 +99,7 @@ func (g *Guest) held() care.Held {
 func (g *Guest) remember(change func(*care.Held)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.Held.Addresses = slices.Clone(g.Held.Addresses) // plans and reports have them, too, and who asked before: change may take some out in place
 	change(&g.Held)
 }
 
