@@ -210,7 +210,7 @@ func TestSummary(t *testing.T) {
 		r.Leftovers = append(r.Leftovers, "thing")
 		r.Migrations[0].Notes = append(r.Migrations[0].Notes, "a remark")
 	}
-	r.Migrations[0].PostCopy, r.Migrations[0].Throttled = &PostCopy{}, &Throttled{}
+	r.Migrations[0].PostCopy, r.Migrations[0].Throttled, r.Migrations[0].Survival = &PostCopy{}, &Throttled{}, &Survival{Total: 1, Moved: 1}
 	for _, moves := range []int{50, 2} {
 		r.Migrations = r.Migrations[:moves]
 		b.Reset()

@@ -60,7 +60,11 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 		return
 	}
 	rows := [][]string{{"migration", "outcome", "time", "VM downtime", "network downtime", "wire", "dropped", "moved"}}
-	for i := range r.Migrations[:min(len(r.Migrations), maxSummaryMoves)] {
+	shown := len(r.Migrations)
+	if shown > maxSummaryMoves { // that there are more takes a line, too
+		shown = maxSummaryMoves - 1
+	}
+	for i := range r.Migrations[:shown] {
 		m := &r.Migrations[i]
 		moved := dash
 		if m.Connections != nil && m.Outcome == Completed {
@@ -70,7 +74,7 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 			milliseconds(m.NetworkDowntimeMS), size(m.WireBytes), count(m.DroppedPackets), moved})
 	}
 	columns(b, rows, c)
-	if more := len(r.Migrations) - maxSummaryMoves; more > 0 {
+	if more := len(r.Migrations) - shown; more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)
 	}
 	if len(r.Migrations) < maxSummaryMoves { // there are lines left
