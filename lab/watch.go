@@ -88,9 +88,9 @@ func (r *run) begunBy(ctx context.Context, host *hostAgent, guest string, lost e
 }
 
 // follow reads the migration's story until it is over. An agent that is killed
-// and started again goes on telling it; its events begin anew then.
+// and started again goes on telling it; its events begin anew then. One whose answer was lost tells again what was heard.
 func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
-	after, born := 0, int64(0)
+	after, heard, born := 0, 0, int64(0)
 	var stands leaderless
 	var dead, looked time.Time
 	for {
@@ -112,7 +112,7 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 			continue
 		}
 		if part.Born != born && born != 0 {
-			born, after = part.Born, 0
+			born, after, heard = part.Born, 0, 0
 			continue
 		}
 		if time.Since(looked) > deadEndEvery {
@@ -122,8 +122,10 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 		}
 		born = part.Born
 		for _, e := range part.Events {
-			after = e.N
-			r.heard(ctx, m, e)
+			if after = e.N; after > heard {
+				heard = after
+				r.heard(ctx, m, e)
+			}
 		}
 		if part.Over && m.takeReport(ctx, host) {
 			return
