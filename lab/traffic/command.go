@@ -171,11 +171,14 @@ func (p *program) exited() (bool, error) {
 	}
 }
 
+// kill ends the program, and all that it began and left in its process group.
 func (p *program) kill() {
+	group := p.cmd.Process.Pid
 	if over, _ := p.exited(); !over {
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
 	<-p.over
+	endGroup(group)
 }
 
 func (p *program) sample(at int64) Sample {

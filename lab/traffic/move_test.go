@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -156,5 +157,38 @@ func TestNothingOutlivesTheClient(t *testing.T) {
 			t.Errorf("%s: stop: %v", how, err)
 		}
 		cancel()
+	}
+}
+
+// TestCommandsLeaveNobody: what a command began in the background ends with the flow, also where the command itself has ended long ago:
+// it would go on as traffic.
+func TestCommandsLeaveNobody(t *testing.T) {
+	name := namespace(t)
+	c := client(t, name)
+	for command, lives := range map[string]int{"sleep 60 & exit 3": 1, "sleep 60 & sleep 60": 3, "sleep 60 & exec sleep 60": 2} {
+		begin(t, c, Flow{Name: "x", Kind: Exec, Command: command})
+		others := func(n int) []int {
+			var left []int
+			for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+				left = slices.DeleteFunc(netns.Processes(name), func(pid int) bool { return pid == c.p.cmd.Process.Pid })
+				if len(left) == n {
+					break
+				}
+			}
+			return left
+		}
+		if begun := others(lives); len(begun) != lives {
+			t.Errorf("%s: %d processes, want %d", command, len(begun), lives)
+		}
+		ended := strings.Contains(command, "exit")
+		if ended {
+			waitFor(t, c, "the end of "+command, func(s Sample) bool { return s.Flow == "x" && s.Alive == 0 })
+		}
+		if r := end(t, c, "x"); r.Survived == ended {
+			t.Errorf("%s: survived: %v", command, r.Survived)
+		}
+		if left := others(0); len(left) > 0 {
+			t.Errorf("%s: processes %v are left", command, left)
+		}
 	}
 }
