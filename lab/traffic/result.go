@@ -33,8 +33,8 @@ type Result struct {
 	// RTTs in the order of their times: what the application saw, queues in
 	// front of it included.
 	RTTs []RTT `json:"rtts,omitempty"`
-	// KernelRTTs are the smoothed round trips of the first connection, by the
-	// kernel of the side that sends, ten per second.
+	// KernelRTTs are the smoothed round trips by the kernel of the side that sends, ten per second at most:
+	// of the first connection that lives, or, where the guest sends, of the one that it told of last.
 	KernelRTTs []RTT `json:"kernel_rtts,omitempty"`
 	// GapUnknown says why Gap knows nothing; empty where it does.
 	GapUnknown string `json:"gap_unknown,omitempty"`

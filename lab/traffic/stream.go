@@ -246,15 +246,16 @@ func (s *stream) ping() {
 	}
 }
 
-// look asks the kernel about the socket's subflows.
-func (s *stream) look() {
+// look asks the kernel about the socket's subflows, and returns its round trip, µs; 0: it does not tell, as of one that has ended.
+func (s *stream) look() (rtt int64) {
 	info, err := sockinfo.Read(s.c)
 	if err != nil {
-		return
+		return 0
 	}
 	s.mu.Lock()
 	s.info, s.own = info, s.retrans.Add(info.Subflows)
 	s.mu.Unlock()
+	return info.RTT().Microseconds()
 }
 
 // delivers waits until a frame newer than fresh has come, the stream has ended,

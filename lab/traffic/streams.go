@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,20 +184,14 @@ func (f *streams) sample(at int64) Sample {
 
 // lookAround asks the kernel about the first connections, and some of the rest in turn.
 func (f *streams) lookAround() {
-	defer func() {
-		if f.Kind != Upload && f.Kind != Requests {
-			return // the guest sends: its kernel knows
-		}
-		first := f.all[0]
-		first.mu.Lock()
-		rtt := first.info.RTT().Microseconds()
-		first.mu.Unlock()
+	var rtt int64 // of the first that lives
+	for i := range min(lookedAt, len(f.all)) {
+		rtt = cmp.Or(rtt, f.all[i].look())
+	}
+	if f.Kind == Upload || f.Kind == Requests { // else the guest sends: its kernel knows
 		f.mu.Lock()
 		f.kernelRTT = rtt
 		f.mu.Unlock()
-	}()
-	for i := range min(lookedAt, len(f.all)) {
-		f.all[i].look()
 	}
 	for range min(lookedAt, max(0, len(f.all)-lookedAt)) {
 		f.all[lookedAt+f.turn%(len(f.all)-lookedAt)].look()

@@ -25,7 +25,7 @@ type tally struct {
 	lastBytes  int64
 	lastSample int64
 
-	kernelRTT  int64 // µs; the sending side's, 0 unknown
+	kernelRTT  int64 // µs; the sending side's, as told since the last sample, 0: it was not
 	kernelRTTs []RTT // one per sample
 }
 
@@ -108,7 +108,7 @@ func (t *tally) sample(s *Sample, at int64, unpaced bool) {
 	if unpaced {
 		s.RTT = s.KernelRTT
 	}
-	t.gap, t.recent, t.lastBytes, t.lastSample = 0, t.recent[:0], t.bytes, at
+	t.gap, t.recent, t.lastBytes, t.lastSample, t.kernelRTT = 0, t.recent[:0], t.bytes, at, 0
 }
 
 // result fills in the totals and series.

@@ -73,7 +73,7 @@ func (r *Result) StreamRTT(from, to int64) (time.Duration, bool) {
 }
 
 // KernelRTT is the median of the kernel's smoothed round trips in [from, to),
-// of the first connection and the side that sends; path and queues, no buffers.
+// of the side that sends (KernelRTTs); path and queues, no buffers.
 func (r *Result) KernelRTT(from, to int64) (time.Duration, bool) {
 	return medianRTT(r.KernelRTTs, from, to)
 }

@@ -1,0 +1,60 @@
+package traffic
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"godwit/lab/traffic/record"
+)
+
+// TestNoRoundTripOfTheDead: of a flow whose connection has ended no round trip is told any more, as if there were one yet.
+func TestNoRoundTripOfTheDead(t *testing.T) {
+	for kind, port := range map[string]uint16{Download: record.PortDownload, Upload: record.PortUpload} {
+		name, ends := namespace(t), make(chan struct{})
+		listen(t, name, port, func(c *net.TCPConn) {
+			defer c.Close()
+			in, h, err := hello(c)
+			if err != nil {
+				return
+			}
+			go func() { <-ends; c.Close() }()
+			if kind == Download {
+				_, _ = c.Write(record.Append(nil, record.Data, 0, record.Payload(h.Seed, 0, h.Size)))
+			}
+			for in = in.Grow(2 * record.MaxPayload); ; {
+				f, err := in.Next()
+				switch {
+				case err != nil:
+					return
+				case f.Kind == record.Data:
+					_, _ = c.Write(record.Append(nil, record.Ack, f.Number, nil))
+				case f.Kind == record.Ping:
+					_, _ = c.Write(record.Append(nil, record.Pong, f.Number, record.Note{RTT: 7 * time.Millisecond}.Append(nil)))
+				}
+			}
+		})
+		c := client(t, name)
+		begin(t, c, Flow{Name: "x", Kind: kind})
+		waitFor(t, c, kind+": a round trip", func(s Sample) bool { return s.RTT != nil && *s.RTT > 0 })
+		close(ends)
+		waitFor(t, c, kind+": the end", func(s Sample) bool { return s.Alive == 0 })
+		var dead int64
+		for range 3 {
+			s := <-c.Samples()
+			if s.RTT != nil || s.KernelRTT != nil {
+				t.Errorf("%s: a sample has a round trip after the end", kind)
+			}
+			if dead == 0 {
+				dead = s.Time
+			}
+		}
+		r := end(t, c, "x")
+		if rtt, known := r.RTT(dead, r.End); known {
+			t.Errorf("%s: the round trip is %v after the end", kind, rtt)
+		}
+		if _, known := r.RTT(r.Start, dead); !known {
+			t.Errorf("%s: no round trip is known before the end", kind)
+		}
+	}
+}
