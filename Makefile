@@ -42,17 +42,17 @@ race: deps ## the tests that need no guest, under the race detector
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 GODWIT_REQUIRE=1 GODWIT_GUESTS=off $(GO) test -race -vet=off -count=1 -timeout 20m ./...
 
 install: build ## copy the binaries and the guest image into the system
-	install -D -m 755 bin/godwit $(DESTDIR)$(PREFIX)/bin/godwit
-	install -D -m 644 -t $(DESTDIR)/var/lib/godwit/image $(IMAGE)
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/godwit bin/godwit-guest
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/godwit packaging/godwit-guest.service
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/godwit.service
+	install -D -m 755 bin/godwit "$(DESTDIR)$(PREFIX)/bin/godwit"
+	install -D -m 644 -t "$(DESTDIR)/var/lib/godwit/image" $(IMAGE)
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/godwit" bin/godwit-guest
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/godwit" packaging/godwit-guest.service
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system" packaging/godwit.service
 
 uninstall: ## remove what install copied; what an agent keeps stays (docs/agent.md, Running it)
-	rm -f $(DESTDIR)$(PREFIX)/bin/godwit $(DESTDIR)$(PREFIX)/lib/systemd/system/godwit.service
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/godwit/,godwit-guest godwit-guest.service)
-	rm -f $(addprefix $(DESTDIR)/var/lib/godwit/image/,$(notdir $(IMAGE)))
-	for dir in $(PREFIX)/share/godwit /var/lib/godwit/image /var/lib/godwit; do \
+	rm -f "$(DESTDIR)$(PREFIX)/bin/godwit" "$(DESTDIR)$(PREFIX)/lib/systemd/system/godwit.service"
+	rm -f "$(DESTDIR)$(PREFIX)/share/godwit/"{godwit-guest,godwit-guest.service}
+	for file in $(notdir $(IMAGE)); do rm -f "$(DESTDIR)/var/lib/godwit/image/$$file" || exit 1; done
+	for dir in "$(PREFIX)/share/godwit" /var/lib/godwit/image /var/lib/godwit; do \
 		[ ! -d "$(DESTDIR)$$dir" ] || rmdir --ignore-fail-on-non-empty "$(DESTDIR)$$dir" || exit 1; done
 
 clean: ## remove what was built

@@ -47,7 +47,7 @@ func TestGuestUnit(t *testing.T) {
 // TestUninstall: what `make install` copies `make uninstall` removes, and nothing that an agent keeps.
 func TestUninstall(t *testing.T) {
 	need.Program(t, "make")
-	source, system := t.TempDir(), t.TempDir()
+	source, system := t.TempDir(), filepath.Join(t.TempDir(), "a b")
 	for _, file := range []string{"bin/godwit", "bin/godwit-guest", "build/guest/vmlinuz", "build/guest/initrd.img", "packaging/godwit.service", "packaging/godwit-guest.service"} {
 		path := filepath.Join(source, file)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
