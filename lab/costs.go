@@ -27,8 +27,9 @@ import (
 // processors follows what a lab's hosts use of the machine's processors: agents, tunnels
 // and QEMU, but for the threads that are guests' own.
 type processors struct {
-	mu   sync.Mutex
-	used map[int]time.Duration // by process, the ended ones as they were last seen
+	mu     sync.Mutex
+	all    map[int]time.Duration // by process, the ended ones as they were last seen
+	guests map[int]time.Duration // of that: of guests' own threads, the ended ones likewise
 }
 
 // processorsEvery is how much of a process that ends may not be seen.
@@ -42,25 +43,30 @@ func (p *processors) follow(ctx context.Context, namespaces []string) {
 }
 
 func (p *processors) look(namespaces []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.used == nil {
-		p.used = map[int]time.Duration{}
-	}
 	for _, all := range netns.ProcessesIn(namespaces...) {
 		for _, pid := range all {
-			if used, ok := used(pid); ok {
-				p.used[pid] = max(p.used[pid], used)
+			if all, guests, ok := used(pid); ok {
+				p.saw(pid, all, guests)
 			}
 		}
 	}
 }
 
+// saw takes in what a process had used by then. The threads of one that ends may go before it, and what they used stays in its sum.
+func (p *processors) saw(pid int, all, guests time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all, p.guests = map[int]time.Duration{}, map[int]time.Duration{}
+	}
+	p.all[pid], p.guests[pid] = max(p.all[pid], all), max(p.guests[pid], guests)
+}
+
 func (p *processors) sum() (sum time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, used := range p.used {
-		sum += used
+	for pid, all := range p.all {
+		sum += max(all-p.guests[pid], 0)
 	}
 	return sum
 }
@@ -68,20 +74,20 @@ func (p *processors) sum() (sum time.Duration) {
 // tick is the kernel's unit of processor time (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// used is the processor time of a process without the threads of a guest's processors,
+// used is the processor time of a process, and of that what the threads of a guest's processors used,
 // which QEMU names after them.
-func used(pid int) (time.Duration, bool) {
-	_, sum, ok := readStat(fmt.Sprintf("/proc/%d/stat", pid))
+func used(pid int) (all, guests time.Duration, ok bool) {
+	_, all, ok = readStat(fmt.Sprintf("/proc/%d/stat", pid))
 	if !ok {
-		return 0, false
+		return 0, 0, false
 	}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, task := range tasks {
 		if name, own, ok := readStat(task); ok && strings.HasPrefix(name, "CPU ") {
-			sum -= own
+			guests += own
 		}
 	}
-	return sum, true
+	return all, guests, true
 }
 
 // readStat reads name and processor time of proc(5)'s stat.
