@@ -70,6 +70,29 @@ func TestKeeperWithoutRoot(t *testing.T) {
 	}
 }
 
+// TestKeeperOfAnotherUser: anybody may call a process as a lab's guard is called. It keeps no lab of root's, nor has root end anything.
+func TestKeeperOfAnotherUser(t *testing.T) {
+	need.Root(t)
+	id := newID()
+	cmd := child.Command("reaper", id, filepath.Join(t.TempDir(), "godwit-lab-"+id))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, ok := keeper(id); ok {
+		t.Errorf("process %d keeps it", pid)
+	}
+	if _, err := in.Write([]byte("done\n")); err != nil {
+		t.Error(err)
+	}
+	in.Close()
+	cmd.Wait() //nolint:errcheck // how it ended is not what is tried
+}
+
 // keepsALab is a process that keeps the lab of its argument until it is killed.
 func keepsALab(args []string) int {
 	if _, err := guard(args[0], args[1]); err != nil {

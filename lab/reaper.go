@@ -65,6 +65,9 @@ func keeper(id string) (pid int, ok bool) {
 			continue
 		}
 		own := filepath.Dir(path)
+		if notRoots(filepath.Base(own)) {
+			continue
+		}
 		parent := parentOf(own)
 		exe, err := os.Readlink(filepath.Join(own, "exe"))
 		theirs, err2 := os.Readlink(fmt.Sprintf("/proc/%d/exe", parent))
@@ -74,6 +77,17 @@ func keeper(id string) (pid int, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// notRoots says whether a process is of another user than root, who asks: anybody may give theirs any command line. Another user sees
+// what root's are called, and has to take that.
+func notRoots(process string) bool {
+	pid, err := strconv.Atoi(process)
+	if err != nil || os.Geteuid() != 0 {
+		return false
+	}
+	ours, err := child.IsOurs(pid)
+	return err == nil && !ours
 }
 
 // parentOf reads PPid of proc_pid_status(5); 0 where the process has gone.
