@@ -230,9 +230,10 @@ func TestGivenUp(t *testing.T) {
 		Outcome: report.Aborted, TotalS: number(120), Reason: "migrate guest web: the downtime budget of 300ms cannot be met: it writes",
 	}}, Unmet: []string{"migration 1 aborted"}}
 	row := memoryRow("row", "a row", situation{Memory: "128MiB", Rate: "1gbit", Delay: "0ms"},
-		Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 0.5}, Aim{Variant: "L", Measure: "memory", Against: Best, AtMost: 0.5})
+		Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 0.5}, Aim{Variant: "L", Measure: "memory", Against: Best, AtMost: 0.5},
+		Aim{Variant: "L", Measure: "wire", Against: "P", AtMost: 0.5})
 	row, err := row.Only([]string{"P", "Z", "L"})
-	if err != nil || len(row.Aims) != 2 {
+	if err != nil || len(row.Aims) != 3 {
 		t.Fatal(row.Aims, err)
 	}
 	samples := map[string][]Sample{
@@ -246,6 +247,9 @@ func TestGivenUp(t *testing.T) {
 	}
 	if a := got.Aims[1]; a.Seen == nil || *a.Seen != (0.75+1.5)/2 || a.Reached || a.Note != "" {
 		t.Errorf("against the best: %+v", a)
+	}
+	if a := got.Aims[2]; a.Seen != nil || a.Note != "P does not converge" { // nothing is known of what it would have sent
+		t.Errorf("of what was sent, against one that does not converge: %+v", a)
 	}
 	if u := got.Variants[0].Unmet; len(u) != 2 || !strings.Contains(u[0], "does not converge: given up after 120 s") {
 		t.Errorf("said: %q", u)

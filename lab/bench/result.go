@@ -178,7 +178,9 @@ func seen(a Aim, samples map[string][]Sample) AimSeen {
 	}
 	out := AimSeen{Text: what + " " + a.bound()}
 	if a.Against != Best && slices.ContainsFunc(against, func(s Sample) bool { return s.GivenUpS != nil }) {
-		out.Note = "at most: " + a.Against + " does not converge"
+		if out.Note = a.Against + " does not converge"; a.Measure == memoryTime.Name { // see ratiosOf
+			out.Note = "at most: " + out.Note
+		}
 	}
 	stats := statsOf(values)
 	if stats.N == 0 {
