@@ -34,7 +34,7 @@ type Result struct {
 	// front of it included.
 	RTTs []RTT `json:"rtts,omitempty"`
 	// KernelRTTs are the smoothed round trips by the kernel of the side that sends, ten per second at most:
-	// of the first connection that lives, or, where the guest sends, of the one that it told of last.
+	// of the first connection that lives, or, where the guest sends, of the one that it told of last, within a second.
 	KernelRTTs []RTT `json:"kernel_rtts,omitempty"`
 	// GapUnknown says why Gap knows nothing; empty where it does.
 	GapUnknown string `json:"gap_unknown,omitempty"`

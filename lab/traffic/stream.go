@@ -223,9 +223,7 @@ func (s *stream) pong(f record.Frame) {
 	s.guest = max(s.guest, note.Retransmits)
 	s.mu.Unlock()
 	if s.flow.Kind == Ticks || s.flow.Kind == Download {
-		s.tally.mu.Lock()
-		s.tally.kernelRTT = note.RTT.Microseconds()
-		s.tally.mu.Unlock()
+		s.tally.kernelTold(f.Arrived, note.RTT.Microseconds())
 	}
 }
 

@@ -189,9 +189,7 @@ func (f *streams) lookAround() {
 		rtt = cmp.Or(rtt, f.all[i].look())
 	}
 	if f.Kind == Upload || f.Kind == Requests { // else the guest sends: its kernel knows
-		f.mu.Lock()
-		f.kernelRTT = rtt
-		f.mu.Unlock()
+		f.kernelTold(now(), rtt)
 	}
 	for range min(lookedAt, max(0, len(f.all)-lookedAt)) {
 		f.all[lookedAt+f.turn%(len(f.all)-lookedAt)].look()

@@ -25,7 +25,8 @@ type tally struct {
 	lastBytes  int64
 	lastSample int64
 
-	kernelRTT  int64 // µs; the sending side's, as told since the last sample, 0: it was not
+	kernelRTT  int64 // µs; the sending side's, 0 unknown
+	kernelAt   int64 // when that was told: it is as good for fresh
 	kernelRTTs []RTT // one per sample
 }
 
@@ -85,6 +86,13 @@ func (t *tally) roundTrip(at, length int64) {
 	t.every *= 2
 }
 
+// kernelTold notes the kernel's round trip, µs; 0: it tells none.
+func (t *tally) kernelTold(at, rtt int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kernelRTT, t.kernelAt = rtt, at
+}
+
 // sample fills in what was counted and begins the next interval. unpaced: see Flow.unpaced.
 func (t *tally) sample(s *Sample, at int64, unpaced bool) {
 	t.mu.Lock()
@@ -98,7 +106,7 @@ func (t *tally) sample(s *Sample, at int64, unpaced bool) {
 		slices.Sort(t.recent)
 		s.StreamRTT = ms(t.recent[len(t.recent)/2])
 	}
-	if t.kernelRTT > 0 {
+	if t.kernelRTT > 0 && at-t.kernelAt < int64(fresh) {
 		s.KernelRTT = ms(t.kernelRTT)
 		if len(t.kernelRTTs) < mostRTTs {
 			t.kernelRTTs = append(t.kernelRTTs, RTT{Time: at, Micro: t.kernelRTT})
@@ -108,7 +116,7 @@ func (t *tally) sample(s *Sample, at int64, unpaced bool) {
 	if unpaced {
 		s.RTT = s.KernelRTT
 	}
-	t.gap, t.recent, t.lastBytes, t.lastSample, t.kernelRTT = 0, t.recent[:0], t.bytes, at, 0
+	t.gap, t.recent, t.lastBytes, t.lastSample = 0, t.recent[:0], t.bytes, at
 }
 
 // result fills in the totals and series.
