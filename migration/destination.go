@@ -225,12 +225,17 @@ func (d Destination) repaired(in Input, effect Effect, next Landing, then Effect
 	switch in.Kind {
 	case Done:
 		d.Landing = next
+		if !d.Vanished {
+			d.Problem = nil // what was repaired is none of a guest that runs here
+		}
 		if then == "" {
 			return d, nil, nil
 		}
 		return d, []Effect{then}, nil
-	case Fault, Restarted:
+	case Fault:
 		d.Problem = in.Problem
+		return d, []Effect{effect}, nil
+	case Restarted: // no fault: the guest had been let go long before
 		return d, []Effect{effect}, nil
 	case Vanish: // the guest died here; only a person can do something about it
 		d.Vanished, d.Problem = true, in.Problem

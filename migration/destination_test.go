@@ -317,3 +317,27 @@ func TestDestinationRepairsForward(t *testing.T) {
 		}
 	}
 }
+
+// TestDestinationRepairedHasNoProblem: a guest that landed tells of no fault that was repaired, nor of its agent's restart, which
+// came after it was let go.
+func TestDestinationRepairedHasNoProblem(t *testing.T) {
+	for landing, effect := range map[Landing]Effect{Adopting: Adopt, Leaving: Leave} {
+		d, _ := arrive(t, Destination{}, landings[landing]...)
+		d, effects := arrive(t, d, restart)
+		wantEffects(t, effects, effect)
+		if d.Problem != nil {
+			t.Errorf("%s, restarted: %v", landing, d.Problem)
+		}
+		if d, _ = arrive(t, d, Input{Kind: Fault, Effect: effect, Problem: why}); d.Problem != why {
+			t.Errorf("%s, while it is repaired: %v", landing, d.Problem)
+		}
+		for _, in := range []Input{adopted, left} {
+			if in.Effect == Leave || landing == Adopting {
+				d, _ = arrive(t, d, in)
+			}
+		}
+		if d.Landing != Landed || d.Outcome != Completed || d.Problem != nil {
+			t.Errorf("from %s: %+v", landing, d)
+		}
+	}
+}
