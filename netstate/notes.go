@@ -118,7 +118,8 @@ func words(kind string, pairs ...string) string {
 }
 
 // readNotes is the inverse of notes. Lines may come twice: where Set was cut
-// short, the old and the new wish stand side by side.
+// short, the old and the new wish stand side by side. Kinds that are not known are those of a newer release, which was here before
+// this one, and passed over: an error would keep this host from setting, clearing and looking at any guest's state.
 func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 	s := State{Guest: guest}
 	var bridgeMAC net.HardwareAddr
@@ -147,14 +148,13 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 					s.Visiting[i].Active = true
 				}
 			}
+		case kind != "active" && kind != "away" && kind != "visiting":
 		case macErr != nil || addrErr != nil:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		case kind == "away":
 			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Known: known, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Subnet: subnet, Home: m["home"], Fits: fits})
 		case kind == "visiting":
 			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits, Asks: m["asks"] != "", Renews: m["asks"] == "own", Known: known, Publish: publish, Direct: m["direct"] != "", Waits: m["waits"] != "", Leaves: m["leaves"]})
-		default:
-			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		}
 	}
 	return s, bridgeMAC, nil
