@@ -110,12 +110,12 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 		defer close(served)
 		m.keepServing(ctx)
 	}()
-	after, born, kept := 0, int64(0), 0
+	heard := &m.work.landing
 	for {
 		asked := time.Now()
 		var part record.EventsAnswer
 		attempt, end := limits.LandingPoll.On(ctx)
-		err := m.link.Call(attempt, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", m.plan.ID, after), nil, &part)
+		err := m.link.Call(attempt, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", m.plan.ID, heard.after), nil, &part)
 		end()
 		if ctx.Err() != nil {
 			return limits.Says(ctx, ctx.Err())
@@ -128,39 +128,46 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 			sleep(ctx, landingPause) // some refusals, as of a certificate, come at once
 			continue
 		}
-		if part.Born != born { // a destination whose agent was started again counts anew
-			restarted := born != 0
-			if born = part.Born; restarted {
-				after = 0
+		if part.Born != heard.born { // a destination whose agent was started again counts anew
+			restarted := heard.born != 0
+			if heard.born = part.Born; restarted {
+				heard.after = 0
 				sleep(ctx, landingPause)
 				continue
 			}
 		}
-		if err := part.Sane(m.plan.To, after); err != nil {
+		if err := part.Sane(m.plan.To, heard.after); err != nil {
 			return err
 		}
 		if len(part.Events) == 0 && !part.Over && time.Since(asked) < landingPause && !sleep(ctx, landingPause) {
 			continue // it says so above
 		}
 		m.seeVanished(part.Vanished)
-		after += len(part.Events)
-		m.hearLanding(part.Events, &kept)
+		heard.after += len(part.Events)
+		m.hearLanding(part.Events)
 		if part.Over {
 			return m.askLanded(ctx)
 		}
 	}
 }
 
-// hearLanding tells watchers what the destination did; kept counts what is kept of that, by
-// however many agents of that host.
-func (m *outgoing) hearLanding(events []record.Event, kept *int) {
+// landingHeard is what was heard of a destination's events: who asks it anew, as it has said for long that the guest's last pages are on
+// their way, or a call was lost, goes on there, and tells nobody again that the handover is done.
+type landingHeard struct {
+	after int   // number of the last, by the agent that runs there now
+	born  int64 // see record.EventsAnswer
+	kept  int   // how many of them are kept here, by however many agents of that host
+}
+
+// hearLanding tells watchers what the destination did.
+func (m *outgoing) hearLanding(events []record.Event) {
 	handed := int64(0)
 	for _, e := range events {
 		if e.Kind == "event" && e.Name != migration.HandoverDone {
 			continue // of this host's own, or told already when the release was answered
 		}
 		e.At -= int64(m.work.skew)
-		if *kept++; *kept <= record.EventsKept {
+		if m.work.landing.kept++; m.work.landing.kept <= record.EventsKept {
 			m.rec.Add(e)
 		}
 		if e.Name == migration.HandoverDone {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,5 +177,52 @@ func TestTicksOfACopyCalledOff(t *testing.T) {
 			t.Errorf("%q, want %d", got, notes)
 		}
 		callOff()
+	}
+}
+
+// TestLandingIsToldOnce: a destination that is asked anew how far it is, as a call was lost or the guest's last pages take long, has told already
+// what it did: who waits for the handover, such as a hook, hears of it once. What an agent that was started again there tells is heard.
+func TestLandingIsToldOnce(t *testing.T) {
+	all := []record.Event{
+		{N: 1, Kind: "note", Text: "it came"}, {N: 2, Kind: "event", Name: migration.HandoverDone, At: 5}, {N: 3, Kind: "note", Text: "it waits"},
+	}
+	var again atomic.Bool // its agent was started again
+	asked := 0
+	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Base(r.URL.Path) == "landed" {
+			if asked++; asked < 3 {
+				peer.Answer(w, nil, &migration.Problem{Code: migration.CodeInternal, Text: "not now"})
+				return
+			}
+			peer.Answer(w, LandedAnswer{Report: record.Report{Outcome: migration.Completed, Handed: 5}}, nil)
+			return
+		}
+		answer := record.EventsAnswer{Over: true, Born: 1, Events: all}
+		if again.Load() {
+			answer.Born, answer.Events = 2, []record.Event{{N: 1, Kind: "note", Text: "it was started again"}}
+		}
+		after, err := strconv.Atoi(r.FormValue("after"))
+		if err != nil {
+			t.Error(err)
+		}
+		answer.Events = answer.Events[min(after, len(answer.Events)):]
+		peer.Answer(w, answer, nil)
+	}))
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	m := &outgoing{plan: plan, link: link, guest: &Guest{}, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+	var told []string
+	m.rec.Told = func(_ migration.Plan, e record.Event) {
+		if e.Kind == "note" || e.Kind == "event" {
+			told = append(told, e.Text+string(e.Name))
+		}
+	}
+	for try := range 3 {
+		again.Store(try == 2)
+		if err := m.awaitLanding(t.Context()); (err == nil) != (try == 2) {
+			t.Fatalf("try %d: %v", try, err)
+		}
+	}
+	if want := []string{"it came", string(migration.HandoverDone), "it waits", "it was started again"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
 	}
 }

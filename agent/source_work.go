@@ -97,8 +97,9 @@ type sourceWork struct {
 	wireTold   wireTold
 
 	// of the guest's counter, and its landing
-	endTicks func() *record.Tick    // stops following it, returns the last tick
-	lastTick func() *record.Tick    // the last so far
+	endTicks func() *record.Tick // stops following it, returns the last tick
+	lastTick func() *record.Tick // the last so far
+	landing  landingHeard
 	needed   atomic.Pointer[needed] // when it has landed
 
 	once sync.Once // of release
