@@ -80,13 +80,14 @@ const (
 // Source is the state of a migration at its source. The zero value has not begun.
 type Source struct {
 	Course  Course   `json:"course"`
-	At      int      `json:"at"`       // index of the step being performed
-	Undo    []Effect `json:"undo"`     // what is left to undo, next first
-	InDoubt bool     `json:"in_doubt"` // the release was sent and nothing has been heard
-	Epoch   uint64   `json:"epoch"`    // of the right: what this migration hands over, or what was taken back
-	Taken   bool     `json:"taken"`    // a person took the right back, with this epoch
-	Tries   int      `json:"tries"`    // begun again so many times
-	Again   bool     `json:"again"`    // begins again when all is undone
+	At      int      `json:"at"`               // index of the step being performed
+	Undo    []Effect `json:"undo"`             // what is left to undo, next first
+	InDoubt bool     `json:"in_doubt"`         // the release was sent and nothing has been heard
+	Epoch   uint64   `json:"epoch"`            // of the right: what this migration hands over, or what was taken back
+	Taken   bool     `json:"taken"`            // a person took the right back, with this epoch
+	Tries   int      `json:"tries"`            // begun again so many times
+	Again   bool     `json:"again"`            // begins again when all is undone
+	Hooked  bool     `json:"hooked,omitempty"` // an earlier try has asked the hooks of PRE_MIGRATION_START
 	Outcome Outcome  `json:"outcome"`
 	Problem *Problem `json:"problem,omitempty"`
 }
@@ -102,9 +103,11 @@ func (s Source) Phase() Phase {
 // Reached is the step that the migration has got to, also while it is undone.
 func (s Source) Reached() Effect { return sourceSteps[s.At].do }
 
-// Asked says whether the hooks of PRE_MIGRATION_START were asked: what ends from then
+// Asked says whether the hooks of PRE_MIGRATION_START were asked, by whichever try: what ends from then
 // on must be told to them.
-func (s Source) Asked() bool { return s.Course != "" && s.At >= indexOf(sourceSteps, AskStart) }
+func (s Source) Asked() bool {
+	return s.Hooked || s.Course != "" && s.At >= indexOf(sourceSteps, AskStart)
+}
 
 // Doing is the effect under way; "" before the migration begins and after it ended.
 func (s Source) Doing() Effect {
@@ -330,7 +333,7 @@ func (s Source) undoing(in Input) (Source, []Effect, error) {
 
 func (s Source) undoNext() (Source, []Effect, error) {
 	if len(s.Undo) == 0 && s.Again { // as if it had not been tried, with the next right
-		next := Source{Course: Forward, Epoch: s.Epoch + 1, Tries: s.Tries + 1}
+		next := Source{Course: Forward, Epoch: s.Epoch + 1, Tries: s.Tries + 1, Hooked: s.Asked()}
 		return next, []Effect{sourceSteps[0].do}, nil
 	}
 	if len(s.Undo) == 0 {

@@ -146,7 +146,7 @@ func beginsAgain(t *testing.T, broken Input) {
 					turned, effects = undo(turned, Done)
 				}
 				wantEffects(t, effects, CheckHere)
-				want := Source{Course: Forward, Epoch: 8 + try, Tries: int(try) + 1} //nolint:gosec // two
+				want := Source{Course: Forward, Epoch: 8 + try, Tries: int(try) + 1, Hooked: at >= 2} //nolint:gosec // two
 				if diff := cmp.Diff(want, turned); diff != "" {
 					t.Fatal(diff)
 				}
@@ -176,6 +176,33 @@ func beginsAgain(t *testing.T, broken Input) {
 	gone, _ := feed(t, sourceAt(t, 5), Input{Kind: broken.Kind, Again: broken.Again, Problem: &Problem{Code: CodeGuestGone}})
 	gone, _ = undo(gone, Done)
 	ends("the guest is gone", gone)
+}
+
+// TestSourceHooksWereAsked: what has told hooks that it begins has to tell them that it came to nothing, also where it began again since, and its next
+// try ends before it would ask them. One of which they have not heard tells them nothing.
+func TestSourceHooksWereAsked(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		for at, step := range wantSteps[:slices.IndexFunc(wantSteps, isRelease)] {
+			if told != (at >= 2) { // the third asks
+				continue
+			}
+			s, _ := feed(t, sourceAt(t, at), Input{Kind: Restarted, Problem: why})
+			for s.Course == Undoing {
+				s, _ = feed(t, s, Input{Kind: Done, Effect: s.Undo[0]})
+			}
+			if s.Tries != 1 || s.Asked() != told {
+				t.Errorf("begun again from %s: %+v, asked %v", step.do, s, s.Asked())
+			}
+			again, _ := feed(t, s, Input{Kind: Restarted, Problem: why}) // in its check
+			for _, in := range []Input{{Kind: Fault, Effect: CheckHere, Problem: why}, {Kind: Abort, Problem: why}} {
+				for try, s := range []Source{s, again} {
+					if s, _ = feed(t, s, in); s.Course != Ended || s.Asked() != told {
+						t.Errorf("from %s, try %d, %s: %s, asked %v", step.do, try+2, in.Kind, s.Course, s.Asked())
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestSourceTakenBack: a person's word gives the guest back, with the next epoch.
