@@ -204,7 +204,9 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 
 // takeOver takes into a source's report what its destination alone knows, whose clock is ahead by skew, ns.
 func takeOver(r *record.Report, there record.Report, skew int64) {
-	r.Handed = there.Handed - skew
+	if there.Handed != 0 { // else it ended before, or an agent that was killed there knew it
+		r.Handed = there.Handed - skew
+	}
 	if len(there.Next) > 0 {
 		r.Next = there.Next // one may have been taken since the check
 	}
