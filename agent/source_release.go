@@ -141,10 +141,10 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 			m.rec.Note(fmt.Sprintf("%s answers: it has the release, and waits for the rest of the guest", m.plan.To))
 			m.rec.Edit(func(r *record.Report) { r.Outcome = "" })
 			if m.lost && !m.couldRunSoon(ctx) { // there is nobody to send the rest
-				m.askRefusal(ctx, "the guest's QEMU was lost at the source")
+				m.askRefusalSoon(ctx, "the guest's QEMU was lost at the source")
 			}
 		case idle.See(time.Now(), m.lastMoved()) && !m.couldRunSoon(ctx):
-			m.askRefusal(ctx, fmt.Sprintf("%s has the release, and not a byte moved there in %v", m.plan.To, idle.Patience))
+			m.askRefusalSoon(ctx, fmt.Sprintf("%s has the release, and not a byte moved there in %v", m.plan.To, idle.Patience))
 			idle = policy.Standstill{Patience: idle.Patience}
 		default:
 			sleep(ctx, repairPause-time.Since(asked)) // who has it waits before it answers
@@ -206,6 +206,13 @@ func (m *outgoing) askRefusal(ctx context.Context, cause string) {
 	if err := m.call(ctx, "abort", Undo{Problem: *why, Epoch: m.snapshot().Epoch, Released: true}, nil); err != nil {
 		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
 	}
+}
+
+// askRefusalSoon is askRefusal for as long as one try of the release; see couldRunSoon.
+func (m *outgoing) askRefusalSoon(ctx context.Context, cause string) {
+	ctx, cancel := limits.Release.On(ctx)
+	defer cancel()
+	m.askRefusal(ctx, cause)
 }
 
 // askAbort asks the destination to undo, for good. One that cannot be reached is

@@ -150,18 +150,26 @@ func TestPatienceAfterTheRelease(t *testing.T) {
 	}
 }
 
-// TestSilenceAfterTheReleaseIsDoubt: a destination that had the release, and says nothing any more when it is asked whether it could run the guest, is
-// a doubt, which people and metrics are told of.
+// TestSilenceAfterTheReleaseIsDoubt: a destination that had the release, and says nothing any more when it is asked whether it could run the guest, or
+// to refuse it, is a doubt, which people and metrics are told of.
 func TestSilenceAfterTheReleaseIsDoubt(t *testing.T) {
+	for mode, what := range map[string]string{"hybrid": "/landing", "precopy": "/abort"} {
+		for _, lost := range []bool{false, true} { // the guest's QEMU here
+			t.Run(mode, func(t *testing.T) { silentAfterTheRelease(t, mode, what, lost) })
+		}
+	}
+}
+
+func silentAfterTheRelease(t *testing.T, mode, what string, lost bool) {
 	release, inquire := limits.Release.For, limits.Inquire.For
 	defer func() { limits.Release.For, limits.Inquire.For = release, inquire }()
 	limits.Release.For, limits.Inquire.For = 200*time.Millisecond, 100*time.Millisecond
 	a := bareAgent(t, &config.Config{Host: "paris", Patience: 50 * time.Millisecond})
 	a.ctx = t.Context()
-	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: "hybrid", Transfer: "lanes"}
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: mode, Transfer: "lanes"}
 	var silent atomic.Bool
 	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/landing") {
+		if strings.HasSuffix(r.URL.Path, what) {
 			silent.Store(true)
 		}
 		if silent.Load() {
@@ -172,8 +180,10 @@ func TestSilenceAfterTheReleaseIsDoubt(t *testing.T) {
 		peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
 	}))
 	m := &outgoing{
-		a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, migration.Release),
+		a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, migration.Release), lost: lost,
 	}
+	told := m.state
+	m.told.Store(&told)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
 	if err := m.askRelease(ctx, &ReleaseAnswer{}, nil); !errors.Is(err, errSilent) {
