@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,10 +15,12 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/lanes"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
+	"godwit/vm"
 )
 
 // counting is served with everything that its metrics ask.
@@ -138,6 +141,37 @@ func TestNextTryIsCounted(t *testing.T) {
 	if took := metric(t, client, `godwit_migration_phase_seconds_sum{phase="copy"}`); took < 4 {
 		t.Errorf("the copy that came to nothing took %v s", took)
 	}
+}
+
+// takesMemory is a machine that is asked to send its memory, and has not begun.
+type takesMemory struct{ runs }
+
+func (takesMemory) Migrate(context.Context, vm.MigrateOptions) error { return nil }
+
+// TestRefillIsCounted: what lanes carry that bring what is missing counts beside what those before had carried.
+func TestRefillIsCounted(t *testing.T) {
+	a, client := counting(t)
+	m := leaving(a)
+	m.guest, m.link = &Guest{Machine: takesMemory{}}, linked(t, m.plan.From, m.plan.To, http.NotFoundHandler())
+	m.guest.Held.Dir = t.TempDir()
+	m.work.share = a.shares.Join(m.plan.To)
+	m.rec.Edit(func(r *record.Report) {
+		r.DiskBytes, r.DataPath = 70, &record.DataPath{ReadBytes: 50, SentBytes: 40}
+	})
+	counts := func(read, sent float64) {
+		t.Helper()
+		metricsAre(t, client, map[string]float64{
+			`godwit_migration_disk_bytes_total`: 70, `godwit_migration_read_bytes_total`: read, `godwit_migration_sent_bytes_total`: sent,
+		})
+	}
+	counts(50, 40)
+	if err := m.openRefill(t.Context(), lanes.NewKey()); err != nil {
+		t.Fatal(err)
+	}
+	defer m.work.release()
+	counts(50, 40)
+	m.progress(record.CopyProgress{What: record.CopyOfRest, DataPath: &record.DataPath{ReadBytes: 30, SentBytes: 20}})
+	counts(80, 60)
 }
 
 // TestOpaqueStreamIsNoted: whoever watches, and whoever reads the report, hears once why QEMU's

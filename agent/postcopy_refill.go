@@ -296,6 +296,8 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 		return errors.Join(err, lanes.Close())
 	}
 	m.work.forward, m.work.lanes = lanes, lanes
+	m.noteDataPath() // of these from here on
+	m.rec.Carried.Refills()
 	m.a.rightOfWay.Join(m.plan.ID, all, m.giveWay)
 	m.wayUntilPages(lanes)
 	return nil

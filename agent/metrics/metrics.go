@@ -180,6 +180,16 @@ func (c *Carrier) Again() {
 	c.last = Carried{Wire: c.last.Wire}
 }
 
+// Refills says that what is missing is read and sent by lanes of their own from here on: both count from nothing, beside what was before.
+func (c *Carrier) Refills() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last.Read, c.last.Sent = 0, 0
+}
+
 // Carried counts what has come since the last call. After one with ended no other counts.
 func (c *Carrier) Carried(now Carried, ended bool) {
 	if c == nil || c.set == nil {
