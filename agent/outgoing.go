@@ -87,6 +87,9 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 			if effects = []migration.Effect{m.state.Doing()}; !sleep(ctx, repairPause) { // what was ended for it goes on
 				return
 			}
+			if pending.Kind == migration.Restarted { // what was found stays so, and comes first
+				continue
+			}
 		}
 		if m.state.Course == migration.Ended {
 			return
@@ -199,7 +202,7 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 
 // step advances the machine and journals the new state before it counts. A state
 // that cannot be journalled is not taken: before the release that turns back,
-// after it the journal is tried again with the next step. Turning back is taken all the same: no
+// after it the journal is tried again with the next step; so it is where an agent before this one may have let go. Turning back is taken all the same: no
 // guest stays paused for a disk that takes no record, and the destination's refusal is on its own.
 func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 	next, effects, err := m.state.Step(in)
@@ -212,6 +215,9 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 		return nil, err // not taken back, and asked on
 	}
 	if err != nil && next.MustWrite(m.state) && next.Course == migration.Forward {
+		if in.Kind == migration.Restarted {
+			return nil, err
+		}
 		fault := migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeInternal, Text: err.Error()}}
 		if next, effects, err = m.state.Step(fault); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
+	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -190,6 +192,64 @@ func TestJournalTakesNothing(t *testing.T) {
 		effects, err := m.step(migration.Input{Kind: test.in, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "why"}})
 		if err != nil || len(effects) != 1 || effects[0] != test.want || m.state.Course != migration.Undoing {
 			t.Errorf("%s in %s: %v, %v, %s; want %s", test.in, test.at, effects, err, m.state.Course, test.want)
+		}
+	}
+}
+
+// linesWritten counts what is logged.
+type linesWritten struct{ n chan struct{} }
+
+func (l linesWritten) Write(p []byte) (int, error) {
+	select {
+	case l.n <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+// TestLostGuestIsNotTakenForHeld: a source whose guest was lost with its host in the switch may have let it go. Where that cannot be written down, it
+// does nothing else either: it would tell the destination that it never let go, which then removes what the guest wrote there.
+func TestLostGuestIsNotTakenForHeld(t *testing.T) {
+	for _, at := range []migration.Effect{migration.Flip, migration.Pause} {
+		a := bareAgent(t, &config.Config{Host: "paris"})
+		said := linesWritten{make(chan struct{})}
+		a.ctx, a.log, a.detours = t.Context(), slog.New(slog.NewTextHandler(said, nil)), detour.New("", config.Network{}, map[string]*detour.Detour{})
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		log, err := journal.Create(t.TempDir(), plan.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil { // it takes nothing
+			t.Fatal(err)
+		}
+		link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			t.Errorf("%s: the destination is told %s", at, r.URL.Path)
+			peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
+		}))
+		m := &outgoing{
+			a: a, guest: &Guest{}, plan: plan, link: link, state: sourceDoing(t, at), log: log, lost: true, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
+			inbox: make(chan migration.Input, 1),
+		}
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			m.run(ctx, migration.Input{Kind: migration.Restarted, Problem: goneProblem("web", "was lost")})
+		}()
+		for range 3 { // it is tried again
+			select {
+			case <-said.n:
+			case <-ended:
+			}
+		}
+		end()
+		<-ended
+		if m.state.Course != migration.Forward || m.state.Reached() != at {
+			t.Errorf("%s: %+v", at, m.state)
+		}
+		m.state = sourceDoing(t, migration.Release) // as was written before: it asks on
+		if effects, err := m.step(migration.Input{Kind: migration.Restarted}); err != nil || len(effects) != 1 || effects[0] != migration.Release {
+			t.Errorf("let go, and started again: %v, %v", effects, err)
 		}
 	}
 }
