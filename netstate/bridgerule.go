@@ -125,7 +125,8 @@ func input(s State) []bridgeRule {
 }
 
 // egress returns the rules of a guest's postrouting chain: while an address is
-// away its taps take nothing but what was on its way to it already.
+// away its taps take nothing but what was on its way to it already. What is away from
+// a tap that is gone closes none: the guest may be back, by others.
 func egress(s State) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
 	rules = append(rules, offLinkEgress(s)...)
@@ -140,18 +141,14 @@ func egress(s State) []bridgeRule {
 	}
 	closed := map[string]bool{}
 	for _, a := range s.Away {
-		if !a.Active {
+		if !a.Active || a.Tap == "" {
 			continue
 		}
 		for _, tap := range append([]string{a.Tap}, s.Taps...) {
-			if tap != "" {
-				closed[tap] = true
-			}
+			closed[tap] = true
 		}
-		if a.Tap != "" {
-			m := join(oif(a.Tap), etherDst(a.MAC), ipDst(a.Addr), accept())
-			rules = append(rules, bridgeRule{words("underway", "addr", a.Addr.String(), "mac", a.MAC.String(), "tap", a.Tap), m})
-		}
+		m := join(oif(a.Tap), etherDst(a.MAC), ipDst(a.Addr), accept())
+		rules = append(rules, bridgeRule{words("underway", "addr", a.Addr.String(), "mac", a.MAC.String(), "tap", a.Tap), m})
 	}
 	for _, tap := range sorted(closed) {
 		rules = append(rules, bridgeRule{words("closed", "tap", tap),

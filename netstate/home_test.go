@@ -205,6 +205,20 @@ func left() netstate.State {
 	return s
 }
 
+// TestCameBackWithoutOne: a guest is back with one of its addresses, and its home leads another one away still, which it gave up elsewhere: that
+// closes none of the taps that it has now.
+func TestCameBackWithoutOne(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.echo("ga")
+	w.knowsRouter()
+	s, back := left(), returned()
+	s.Taps, s.Away, s.Visiting = back.Taps, s.Away[1:], back.Visiting[:1]
+	w.set("ha", s)
+	if !w.answers(guest4, long) {
+		t.Errorf("the guest is not reached by %s, which it has, while %s is led away", guest4, s.Away[0].Addr)
+	}
+}
+
 // returned is home's state of a guest that is back.
 func returned() netstate.State {
 	s := abroad()

@@ -70,7 +70,7 @@ type State struct {
 	Guest    string
 	Bridge   string
 	LAN      string   // port towards the site's router; a note only
-	Taps     []string // all the guest's taps, closed while an Away is active
+	Taps     []string // all the guest's taps, closed while an Away from one that is there is active
 	Away     []Away
 	Visiting []Visiting
 	OffLink  []OffLink // its NICs that came here from another link
