@@ -317,8 +317,22 @@ func sendBack(all map[string]*Detour, d *Detour) {
 		if all[other] != nil {
 			all[other].Away = append(all[other].Away, away...)
 		}
+		for _, a := range away {
+			wentBy(all, d, a.Addr)
+		}
 	}
 	d.Sent, d.Lent = nil, false
+}
+
+// wentBy undoes cameBy: the guest has no taps here, see Leave.
+func wentBy(all map[string]*Detour, now *Detour, addr netip.Addr) {
+	for _, d := range all {
+		for i := range d.Visiting {
+			if v := &d.Visiting[i]; d.Guest == now.Guest && v.Addr == addr {
+				v.Tap, v.Taps, d.Taps, d.OffLink = "", nil, nil, nil
+			}
+		}
+	}
 }
 
 // of lists a guest's detours, the oldest first.

@@ -2,6 +2,7 @@ package detour
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"godwit/agent/config"
@@ -52,5 +53,29 @@ func TestStand(t *testing.T) {
 	}
 	if len(earlier.Away) != 1 || earlier.Away[0].Addr != ours || len(others.Away) != 1 {
 		t.Errorf("earlier %+v, of another guest %+v", earlier.Away, others.Away)
+	}
+}
+
+// TestSentAwayAgain: of an address that passes through here, whose guest was about to come back and stayed where it is, nothing leads to the taps that it
+// was to have, whichever of its detours ends first: the next guest gets taps of those names.
+func TestSentAwayAgain(t *testing.T) {
+	came := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}})
+	went := detourOf("t2", 2, []netstate.Away{{Addr: theirs, Tunnel: "t2", Active: true}}, nil)
+	back := detourOf("t3", 3, nil, nil, "t0a")
+	back.OffLink = &OffLink{Tap: "t0a"}
+	back.Coming = []netstate.Visiting{{Addr: theirs, Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}}
+	s := &Store{byID: map[string]*Detour{"t1": came, "t2": went, "t3": back}}
+	bringHome(s.byID, back)
+	if now := s.want("web"); len(now.Away) != 0 || len(now.Visiting) != 1 || len(now.OffLink) != 1 || !slices.Equal(now.Taps, []string{"t0a"}) {
+		t.Fatalf("it comes: %+v", now)
+	}
+	sendBack(s.byID, back)
+	delete(s.byID, "t3")
+	if now := s.want("web"); len(now.Away) != 1 || now.Away[0].Home != "t1" || len(now.Visiting)+len(now.OffLink)+len(now.Taps) > 0 {
+		t.Errorf("it passes through: %+v", now)
+	}
+	delete(s.byID, "t2")
+	if now := s.want("web"); !now.Empty() {
+		t.Errorf("where its way home ends last: %+v", now)
 	}
 }
