@@ -177,8 +177,11 @@ func (a *Agent) settleOrphan(ctx context.Context, id string) error {
 	}
 	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		if d, ok := all[id]; ok {
-			for i := range d.Away {
-				d.Away[i].Active = d.Away[i].Active || !here // that it was flipped is not on the disk
+			if !here { // that it was flipped is not on the disk, and its taps are the next guest's
+				d.Taps = nil
+				for i := range d.Away {
+					d.Away[i].Active, d.Away[i].Tap = true, ""
+				}
 			}
 			d.LeaseFor(lease)
 		}

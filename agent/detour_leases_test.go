@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -199,7 +200,7 @@ func TestTunnelDownAfterRestart(t *testing.T) {
 // TestOrphan: a detour that no migration knows of is leased where a guest may be reached by it, and
 // ends elsewhere; one whose journal was left alone stays as it is.
 func TestOrphan(t *testing.T) {
-	away := []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20")}}
+	away := []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Tap: "gwt1a"}}
 	visiting := []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20")}}
 	for _, c := range []struct {
 		name         string
@@ -229,7 +230,7 @@ func TestOrphan(t *testing.T) {
 		if c.known != nil {
 			c.known(a)
 		}
-		d.ID, d.Leased, d.Until, d.Away, d.Visiting = "m-00000001-oslo", false, time.Time{}, c.away, c.visiting
+		d.ID, d.Leased, d.Until, d.Away, d.Visiting, d.Taps = "m-00000001-oslo", false, time.Time{}, slices.Clone(c.away), c.visiting, []string{"gwt1a"}
 		a.detours = detour.New(a.config.StatePath("detours.json"), a.config.Network, map[string]*detour.Detour{d.ID: d})
 		a.lookAfter(t.Context(), *d) //nolint:errcheck // what of it is in the kernel is not the test's
 		left, ok := a.detours.Get(d.ID)
@@ -238,6 +239,9 @@ func TestOrphan(t *testing.T) {
 		}
 		if ok && c.leased && len(left.Away) > 0 && !left.Away[0].Active {
 			t.Errorf("%s: nothing leads to it", c.name)
+		}
+		if ok && c.leased && len(left.Away) > 0 && (len(left.Taps) > 0 || left.Away[0].Tap != "") {
+			t.Errorf("%s: it has taps still, which the next guest gets", c.name)
 		}
 	}
 }
