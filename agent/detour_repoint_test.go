@@ -89,6 +89,28 @@ func TestRepointTakesAnotherPair(t *testing.T) {
 	}
 }
 
+// TestRepointEndsAtItsHost: a home has its end of a way at an uplink of its own: to no other address does a host send what its guest says.
+func TestRepointEndsAtItsHost(t *testing.T) {
+	a := between(t)
+	if err := os.WriteFile(a.tunnelDir(), nil, 0o600); err != nil { // none can be made
+		t.Fatal(err)
+	}
+	_, key, err := tunnel.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end, word := range map[string]string{"203.0.113.9:53": "tunnel's end 203.0.113.9 is no uplink of host oslo", "192.0.2.3:700": "not a directory"} {
+		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			peer.Answer(w, Prepared{TunnelKey: key, Tunnel: netip.MustParseAddrPort(end)}, nil)
+		}))
+		n, _ := a.config.Find("oslo")
+		n.Uplinks, a.config.Uplinks = n.Uplinks[:1], []config.Uplink{{Name: "public", Address: netip.MustParseAddr("127.0.0.1"), Carries: "both"}}
+		w := way{guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, migration: "m-00000001", kind: "auto", host: "oslo"}
+		_, err := a.makeWay(t.Context(), w, w.id(), link, n)
+		refusedBy(t, end, err, word)
+	}
+}
+
 // TestAskedAnew: what a home sent away by a detour, and is asked anew to send away by, is kept for
 // as long as that is leased, however often it is asked anew.
 func TestAskedAnew(t *testing.T) {

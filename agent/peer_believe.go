@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/migration"
+	"godwit/netstate/tunnel"
 )
 
 // What another host asks is held against what this host knows of it by its own
@@ -18,6 +19,11 @@ import (
 func (a *Agent) believe(p Preparation) error {
 	if err := a.uplinkOf(p.Plan.From, p.Tunnel.Addr(), "prepare guest "+p.Plan.Guest); err != nil {
 		return err
+	}
+	for _, t := range p.MemoryTunnels {
+		if err := a.uplinkOf(p.Plan.From, t.End.Addr(), "prepare guest "+p.Plan.Guest); err != nil {
+			return err
+		}
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -47,6 +53,33 @@ func (a *Agent) believe(p Preparation) error {
 		}
 	}
 	return nil
+}
+
+// believeThere says what of a destination's answer to that cannot be true: tunnels end at uplinks of its own, and memory that QEMU sends by itself goes into one
+// of them, to which own are this host's ends, or, where it is not to be encrypted, to such an uplink.
+func (a *Agent) believeThere(plan migration.Plan, p Prepared, own []tunnel.Config) error {
+	what := "prepare guest " + plan.Guest
+	if err := a.uplinkOf(plan.To, p.Tunnel.Addr(), what); err != nil {
+		return err
+	}
+	var ends []netip.Addr
+	for k, t := range p.Tunnels {
+		if err := a.uplinkOf(plan.To, t.End.Addr(), what); err != nil {
+			return err
+		}
+		if k < len(own) {
+			_, end := tunnel.InnerAddrs(own[k].Local, t.End)
+			ends = append(ends, end)
+		}
+	}
+	to, _ := qemuAddress(p.Memory)
+	switch {
+	case !direct(plan) || !plan.Insecure && slices.Contains(ends, to.Addr()):
+		return nil
+	case plan.Insecure && a.uplinkOf(plan.To, to.Addr(), what) == nil:
+		return nil
+	}
+	return notBelieved("%s: memory is to be sent to %s, which is no end of %s's", what, to, plan.To)
 }
 
 // belongs says whether an address may be of the home that it names.

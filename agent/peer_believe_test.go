@@ -116,6 +116,8 @@ func TestBelieve(t *testing.T) {
 		"the router here":                 {held("rome", "10.2.1.1/24"), "the router"},
 		"everybody's here":                {held("rome2", "10.2.1.255/24"), "the broadcast address"},
 		"a tunnel to anywhere":            {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("203.0.113.9:53") }, "no uplink of host paris"},
+		"memory by a tunnel to anywhere":  {func(p *Preparation) { p.MemoryTunnels = []pathTunnel{{End: netip.MustParseAddrPort("203.0.113.9:53")}} }, "no uplink of host paris"},
+		"memory by its own tunnel":        {func(p *Preparation) { p.MemoryTunnels = []pathTunnel{{End: p.Tunnel}} }, ""},
 		"next address of another subnet":  {func(p *Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.3.1.9/24") }, "next address 10.3.1.9"},
 		"next address of another home":    {func(p *Preparation) { p.Plan.Next[0].Home = "oslo" }, "next address"},
 		"next address, the router's":      {func(p *Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.2.1.1/24") }, "the router"},

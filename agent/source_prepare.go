@@ -60,7 +60,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if err := m.work.prepared.check(m.plan); err != nil {
 		return err
 	}
-	if err := m.a.uplinkOf(m.plan.To, m.work.prepared.Tunnel.Addr(), "prepare guest "+m.plan.Guest); err != nil {
+	if err := m.a.believeThere(m.plan, m.work.prepared, m.work.memoryTunnels); err != nil {
 		return err
 	}
 	end.Remote = m.work.prepared.Tunnel
