@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -18,22 +19,44 @@ import (
 
 // namesake is the error of a guest that is to come and is not the one of its name that left here.
 func (a *Agent) namesake(guest string, d config.Description) error {
+	known := func(mac net.HardwareAddr) bool { return len(mac) == 0 || hasNIC(d, mac) }
+	if led := a.ledAfter(guest, known); led != "" {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+			"host %s refuses guest %s: another guest of that name left it, and %s; wait for that, end that guest, or move this one by another name", a.config.Host, guest, led)}
+	}
+	return nil
+}
+
+// namesakeHere is that of a guest that is started here, or adopted: its end, or its next move, would take away what leads after the other one. One that is
+// started is never that which left; one that is adopted is, where it has a NIC of it.
+func (a *Agent) namesakeHere(d config.Description) error {
+	itself := func(mac net.HardwareAddr) bool { return d.QMP != "" && (len(mac) == 0 || hasNIC(d, mac)) }
+	if led := a.ledAfter(d.Name, itself); led != "" {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+			"guest %s: a guest of that name left host %s, and %s; wait for that, end that guest, or give this one another name", d.Name, a.config.Host, led)}
+	}
+	return nil
+}
+
+func hasNIC(d config.Description, mac net.HardwareAddr) bool {
+	return slices.ContainsFunc(d.NICs, func(n config.NIC) bool { return slices.Equal(n.Hardware(), mac) })
+}
+
+// ledAfter is what this host leads after a guest of that name which left, in words, but for what is of one that is but, by the MAC that it had; "": nothing.
+func (a *Agent) ledAfter(guest string, but func(net.HardwareAddr) bool) string {
 	for _, away := range a.detours.List(guest) {
 		for _, sent := range away.SendsAway() {
-			known := func(n config.NIC) bool { return slices.Equal(n.Hardware(), sent.MAC) }
-			if len(sent.MAC) == 0 || slices.ContainsFunc(d.NICs, known) {
+			if but(sent.MAC) {
 				continue
 			}
 			ends := "for good"
 			if left := clock.Until(away.Until); !away.Until.IsZero() && left > 0 {
 				ends = "for " + left.Round(time.Second).String() + " still"
 			}
-			return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
-				"host %s refuses guest %s: another guest of that name left it, and its address %s is led to %s %s; wait for that, end that guest, or move this one by another name",
-				a.config.Host, guest, sent.Addr, away.Peer, ends)}
+			return fmt.Sprintf("its address %s is led to %s %s", sent.Addr, away.Peer, ends)
 		}
 	}
-	return nil
+	return ""
 }
 
 // comesFromThere is the error of a guest that is to come with addresses from a host to which they are not led: those

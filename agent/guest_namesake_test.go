@@ -52,6 +52,26 @@ func TestNamesake(t *testing.T) {
 	}
 }
 
+// TestStartByTheNameOfOneThatLeft: no guest is started by the name of one that left, and whose addresses are led after it still, nor is another adopted: what leads
+// there would go with it. The guest itself may be adopted, as where it was started again by somebody.
+func TestStartByTheNameOfOneThatLeft(t *testing.T) {
+	started := goodPreparation().Description
+	adopted, other := started, started
+	adopted.QMP, other.QMP = "/run/web.qmp", "/run/web.qmp"
+	other.NICs = []config.NIC{{MAC: "52:54:00:00:99:99"}}
+	a := between(t)
+	for name, d := range map[string]config.Description{"started": started, "adopted": adopted, "another": other} {
+		refusedBy(t, name+", and none left", a.namesakeHere(d), "")
+	}
+	sentAway(a, "10.2.1.40", "oslo", started.NICs[0].MAC)
+	const word = "guest web: a guest of that name left host rome, and its address 10.2.1.40 is led to oslo for 1h0m0s"
+	refusedBy(t, "started", a.namesakeHere(started), word)
+	refusedBy(t, "the guest itself, adopted", a.namesakeHere(adopted), "")
+	refusedBy(t, "another one, adopted", a.namesakeHere(other), word)
+	_, err := a.apiStartGuest(callFrom(t, "", "", started))
+	refused(t, "start", err, migration.CodeBusy, word)
+}
+
 // TestComesFromWhereItIsLed: a host that says it has a guest does not get its addresses from a home that leads them
 // elsewhere, unless it is led on from there; where nobody there answers the guest may come.
 func TestComesFromWhereItIsLed(t *testing.T) {

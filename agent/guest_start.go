@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if _, err := a.guests.find(d.Name); err == nil {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest %s: under care on this host already", d.Name)}
 	}
-	if err := a.journalLeft(d.Name, ""); err != nil { // the one of that name may run elsewhere
+	if err := cmp.Or(a.journalLeft(d.Name, ""), a.namesakeHere(d)); err != nil { // the one of that name may run elsewhere, or does
 		return nil, err
 	}
 	var g *Guest
