@@ -42,6 +42,9 @@ type ReturnedAddr struct {
 // moveOf names a migration as it is tried now.
 func moveOf(plan migration.Plan) string { return fmt.Sprintf("%s/%d", plan.ID, plan.Epoch) }
 
+// mostMove bounds what moveOf makes of any, bytes.
+const mostMove = 64
+
 // The steps of giving back. Each may be repeated.
 const (
 	backReady = "ready" // says whether it can be given back; until it is it leads into its tunnel
@@ -185,6 +188,9 @@ func (a *Agent) peerGiveBack(r *http.Request) (any, error) {
 	}
 	if len(macs) == 0 || len(macs) != len(ask.Addresses) || len(macs) > migration.MostAddresses {
 		return nil, notBelieved("give %d addresses back", len(ask.Addresses))
+	}
+	if n := len(ask.Move); n > mostMove { // it is kept
+		return nil, notBelieved("give addresses back for a move of %d bytes", n)
 	}
 	return nil, a.giveBack(ask, macs, caller)
 }

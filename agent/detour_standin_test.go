@@ -174,6 +174,7 @@ func TestGiveBackIsChecked(t *testing.T) {
 		"paris's, to stay":     {"paris", func(g *GiveBack) { g.Step = backAway }, "no other host of site rome"},
 		"nothing":              {"rome2", func(g *GiveBack) { g.Addresses = nil }, "give 0 addresses"},
 		"one for many":         {"rome2", func(g *GiveBack) { g.Addresses = append(g.Addresses, g.Addresses[0]) }, "give 2 addresses"},
+		"a move without end":   {"rome2", func(g *GiveBack) { g.Move, g.Step = strings.Repeat("m", 8000), backReady }, "for a move of 8000 bytes"},
 		"to everybody's MAC":   {"rome2", func(g *GiveBack) { g.Addresses[0].MAC = "ff:ff:ff:ff:ff:ff" }, "is no NIC's"},
 		"what it has not":      {"rome2", func(g *GiveBack) { g.Addresses[0].Addr = oursHere }, "does not stand for all"},
 		"of another guest":     {"rome2", func(g *GiveBack) { g.Guest = "mail" }, "does not stand for all"},
