@@ -185,7 +185,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err := a.ownName(id); err != nil {
 		return none, err
 	}
-	over, err := a.wayOver(ctx, link, n)
+	over, err := a.wayOver(ctx, link, n, w)
 	if err != nil {
 		return none, err
 	}
@@ -228,12 +228,12 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	return askedWay{end, ask, time.Now()}, nil
 }
 
-// wayOver is the pair of uplinks over which a tunnel to a host is made: the first that carry guests by which it answers.
-func (a *Agent) wayOver(ctx context.Context, link *peer.Link, n config.Neighbour) (peer.Path, error) {
-	pairs := a.config.GuestPaths(n)
+// wayOver is the pair of uplinks over which a tunnel to a host is made: the first that carry guests, and all that is led, by which it answers.
+func (a *Agent) wayOver(ctx context.Context, link *peer.Link, n config.Neighbour, w way) (peer.Path, error) {
+	pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !w.goesOver(p.Local) })
 	switch len(pairs) {
 	case 0:
-		return peer.Path{}, errors.New("no uplink carries guests' traffic")
+		return peer.Path{}, fmt.Errorf("no uplink carries guests' traffic to %v by tunnel %s", w.addrs, w.kind)
 	case 1:
 		return pairs[0], nil
 	}

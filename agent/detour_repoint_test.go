@@ -89,6 +89,45 @@ func TestRepointTakesAnotherPair(t *testing.T) {
 	}
 }
 
+// TestRepointCarriesAll: a home is asked for a way over uplinks by which such a tunnel takes all that is to come by it, and for none where there are none: it goes
+// on by the way that it has.
+func TestRepointCarriesAll(t *testing.T) {
+	up := func(addrs ...string) (all []config.Uplink) {
+		for _, addr := range addrs {
+			all = append(all, config.Uplink{Name: "up" + addr, Address: netip.MustParseAddr(addr), Carries: "both"})
+		}
+		return all
+	}
+	four, six := netip.MustParseAddr("10.2.1.40"), netip.MustParseAddr("fd00:2:1::28")
+	for name, c := range map[string]struct {
+		kind    string
+		addrs   []netip.Addr
+		uplinks []config.Uplink
+		want    string
+	}{
+		"IPv4 alone":            {tunnel.IPIP, []netip.Addr{four}, up("127.0.0.1"), "127.0.0.1"},
+		"both, over IPv6":       {tunnel.IPIP, []netip.Addr{four, six}, up("127.0.0.1", "::1"), "::1"},
+		"both, and IPv4 alone":  {tunnel.IPIP, []netip.Addr{four, six}, up("127.0.0.1"), ""},
+		"both, in another kind": {tunnel.GRE, []netip.Addr{four, six}, up("127.0.0.1"), "127.0.0.1"},
+	} {
+		a := between(t)
+		a.config.Uplinks = c.uplinks
+		asked := ""
+		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var ask Repoint
+			if err := peer.Decode(r, &ask); err != nil {
+				t.Error(err)
+			}
+			asked = ask.Tunnel.Addr().String()
+			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeAddress, Text: "no"})
+		}))
+		w := way{guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, migration: "m-00000001", kind: c.kind, host: "oslo", addrs: c.addrs}
+		if _, err := a.makeWay(t.Context(), w, w.id(), link, config.Neighbour{Host: "oslo", Uplinks: c.uplinks}); err == nil || asked != c.want {
+			t.Errorf("%s: asked for one from %q, want %q: %v", name, asked, c.want, err)
+		}
+	}
+}
+
 // TestRepointEndsAtItsHost: a home has its end of a way at an uplink of its own: to no other address does a host send what its guest says.
 func TestRepointEndsAtItsHost(t *testing.T) {
 	a := between(t)

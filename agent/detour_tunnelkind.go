@@ -49,6 +49,11 @@ func unfitTunnel(plan migration.Plan, local netip.Addr, path, mtu int, used bool
 	return fmt.Sprintf("full packets of %d bytes need %d in one piece, and the path carries %d; use wireguard, which is carried in fragments", mtu, need, path)
 }
 
+// goesOver says whether the way's kind of tunnel takes packets to all of its addresses over uplinks of the family of local.
+func (w way) goesOver(local netip.Addr) bool {
+	return !slices.ContainsFunc(w.addrs, func(addr netip.Addr) bool { return !tunnel.Carries(w.kind, local.Is6(), addr) })
+}
+
 // withTunnel are those of pairs of uplinks by which this host has a tunnel of the plan's kind, by has over IPv6 or IPv4. The error says why it has
 // none by any.
 func withTunnel(plan migration.Plan, pairs []peer.Path, has func(plan migration.Plan, over6 bool) error) (out []peer.Path, err error) {
