@@ -35,6 +35,8 @@ type incoming struct {
 	order  uint64            // its place among those that were admitted; see owed
 	before []migration.Input // what was said while its QEMU answered nobody
 
+	turning sync.Mutex // addresses are led here, or away again, by one call at a time
+
 	heard atomic.Int64                      // when the source was last heard, ns since started
 	broke atomic.Pointer[migration.Problem] // why the guest did not arrive whole, before that is final; nil: it may
 

@@ -190,12 +190,15 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	return m.work.prepared, nil
 }
 
-// peerHome leads addresses that come home with the guest to its taps here.
+// peerHome leads addresses that come home with the guest to its taps here. Asked again, as its answer was lost, it says what came of that: one that
+// has failed is over, and who asks for it turns back.
 func (a *Agent) peerHome(r *http.Request) (any, error) {
 	m, err := a.findTry(r)
 	if err != nil {
 		return nil, err
 	}
+	m.turning.Lock()
+	defer m.turning.Unlock()
 	if m.snapshot().Refused() { // it comes late: the guest stays where it is, and what led to it is led there again
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: it was given up on %s, and nothing of it comes home", m.plan.ID, a.config.Host)}
 	}
@@ -203,7 +206,7 @@ func (a *Agent) peerHome(r *http.Request) (any, error) {
 		return nil, err
 	}
 	a.tellSwitch(m.plan)
-	if err := a.fetchHome(r.Context(), m.plan.ID); err != nil {
+	if err := a.fetchHome(context.WithoutCancel(r.Context()), m.plan.ID); err != nil { // also where its caller has gone on to ask by another path
 		return nil, err
 	}
 	a.tellSwitch(m.plan) // a subnet agent may have answered for the address meanwhile
@@ -216,6 +219,8 @@ func (a *Agent) peerAway(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.turning.Lock()
+	defer m.turning.Unlock()
 	return nil, a.sendAway(r.Context(), m.plan.ID)
 }
 

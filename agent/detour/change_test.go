@@ -96,7 +96,7 @@ func TestUnwrittenIsOwed(t *testing.T) {
 func TestEndedMeanwhile(t *testing.T) {
 	away := []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Active: true}}
 	all := map[string]*Detour{"m-00000002": {ID: "m-00000002", Guest: "web", Away: away}}
-	if bringHome(all, all["m-00000001"]) {
+	if bringHome(all, all["m-00000001"]) == nil {
 		t.Error("what has ended brought something home")
 	}
 	sendBack(all, all["m-00000001"])

@@ -74,7 +74,9 @@ func TestOffLinkFollows(t *testing.T) {
 	v := netstate.Visiting{Addr: theirs, Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}
 	back := &Detour{ID: "t3", Guest: "web", OffLink: nic, Coming: []netstate.Visiting{v}}
 	first := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}})
-	bringHome(map[string]*Detour{"t1": first, "t3": back}, back)
+	if err := bringHome(map[string]*Detour{"t1": first, "t3": back}, back); err != nil {
+		t.Fatal(err)
+	}
 	if first.OffLink != nic {
 		t.Error("back on its way: the detour by which it came once does not know of its NIC")
 	}

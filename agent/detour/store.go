@@ -9,6 +9,7 @@ package detour
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -240,21 +241,21 @@ func (s *Store) want(guest string) netstate.State {
 // is done once.
 func (s *Store) ComeHome(id string) error {
 	d, found := s.Get(id)
-	if found {
-		if err := s.Change(d.Guest, func(all map[string]*Detour) { found = bringHome(all, all[id]) }); err != nil {
-			return err
-		}
-	}
 	if !found {
 		return fmt.Errorf("detour %s: there is none", id)
 	}
-	return nil
+	var not error
+	err := s.Change(d.Guest, func(all map[string]*Detour) { not = bringHome(all, all[id]) })
+	return cmp.Or(err, not)
 }
 
-// bringHome takes the addresses that come with d out of the entries that sent them away; false: d has ended meanwhile, and is nil.
-func bringHome(all map[string]*Detour, d *Detour) bool {
-	if d == nil {
-		return false
+// bringHome takes the addresses that come with d out of the entries that sent them away. d may have ended, and be nil, or its lender lead them again by now.
+func bringHome(all map[string]*Detour, d *Detour) error {
+	switch {
+	case d == nil:
+		return errors.New("the detour by which addresses come home has ended")
+	case d.Lender != "" && !d.Lent && len(d.Coming) == 0:
+		return fmt.Errorf("detour %s: %s leads what comes by it again", d.ID, d.Lender)
 	}
 	for _, other := range all {
 		if other.Guest != d.Guest || other == d {
@@ -283,7 +284,7 @@ func bringHome(all map[string]*Detour, d *Detour) bool {
 		}
 	}
 	d.Coming, d.Lent = nil, d.Lender != ""
-	return true
+	return nil
 }
 
 // cameBy makes the entry by which an address once came here that of the guest as it

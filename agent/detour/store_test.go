@@ -214,7 +214,9 @@ func TestBringHome(t *testing.T) {
 	left, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	sent := detourOf("t1", 1, []netstate.Away{{Addr: ours, MAC: left, Tunnel: "t1", Active: true}, {Addr: other, MAC: left, Tunnel: "t1", Active: true}}, nil)
 	d := &Detour{ID: "t2", Guest: "web", Taps: []string{"t0a"}, Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
-	bringHome(map[string]*Detour{"t1": sent, "t2": d}, d)
+	if err := bringHome(map[string]*Detour{"t1": sent, "t2": d}, d); err != nil {
+		t.Fatal(err)
+	}
 	want := []netstate.Visiting{{Addr: ours, MAC: now, Known: left, Tap: "t0a"}}
 	if diff := cmp.Diff(want, d.Visiting, cmpopts.EquateComparable(netip.Addr{})); diff != "" || d.Coming != nil {
 		t.Error(diff, d.Coming)
@@ -259,7 +261,9 @@ func TestBringHomeByEitherMAC(t *testing.T) {
 	for _, c := range []struct{ mac, known, want net.HardwareAddr }{{one, now, one}, {now, one, one}, {one, nil, one}, {now, nil, nil}} {
 		sent := detourOf("t1", 1, []netstate.Away{{Addr: ours, MAC: c.mac, Known: c.known, Tunnel: "t1", Active: true}}, nil)
 		d := &Detour{ID: "t2", Guest: "web", Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
-		bringHome(map[string]*Detour{"t1": sent, "t2": d}, d)
+		if err := bringHome(map[string]*Detour{"t1": sent, "t2": d}, d); err != nil {
+			t.Fatal(err)
+		}
 		if got := d.Visiting[0].Known; got.String() != c.want.String() {
 			t.Errorf("away as %v or %v, at home as %v: known as %v, want %v", c.mac, c.known, now, got, c.want)
 		}

@@ -65,7 +65,9 @@ func TestSentAwayAgain(t *testing.T) {
 	back.OffLink = &OffLink{Tap: "t0a"}
 	back.Coming = []netstate.Visiting{{Addr: theirs, Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}}
 	s := &Store{byID: map[string]*Detour{"t1": came, "t2": went, "t3": back}}
-	bringHome(s.byID, back)
+	if err := bringHome(s.byID, back); err != nil {
+		t.Fatal(err)
+	}
 	if now := s.want("web"); len(now.Away) != 0 || len(now.Visiting) != 1 || len(now.OffLink) != 1 || !slices.Equal(now.Taps, []string{"t0a"}) {
 		t.Fatalf("it comes: %+v", now)
 	}
@@ -77,5 +79,24 @@ func TestSentAwayAgain(t *testing.T) {
 	delete(s.byID, "t2")
 	if now := s.want("web"); !now.Empty() {
 		t.Errorf("where its way home ends last: %+v", now)
+	}
+}
+
+// TestLentAgain: what a subnet agent gave back, and was told to lead again, does not come home any more by the same migration: who asks for it once more,
+// as the answer was lost, is told so.
+func TestLentAgain(t *testing.T) {
+	d := &Detour{ID: "t1", Guest: "web", Lender: "box", Coming: []netstate.Visiting{{Addr: ours, Tap: "t0a"}}}
+	all := map[string]*Detour{"t1": d}
+	for range 2 {
+		if err := bringHome(all, d); err != nil || !d.Lent || len(d.Visiting) != 1 {
+			t.Fatalf("%v: %+v", err, d)
+		}
+	}
+	sendBack(all, d)
+	if err := bringHome(all, d); err == nil || d.Lent || len(d.Visiting) != 0 {
+		t.Errorf("asked once more: %v, %+v", err, d)
+	}
+	if err := bringHome(all, nil); err == nil {
+		t.Error("one that has ended")
 	}
 }
