@@ -44,6 +44,7 @@ func (a *Agent) localAPI() http.Handler {
 	handle("DELETE /v1/guests/{name}", a.apiStopGuest)
 	handle("POST /v1/guests/{name}/call", a.apiCallGuest)
 	handle("POST /v1/guests/{name}/forget", a.apiForgetGuest)
+	handle("POST /v1/guests/{name}/forget-away", a.apiForgetAway)
 	handle("POST /v1/migrations", a.apiMigrate)
 	handle("POST /v1/plan", a.apiPlan)
 	handle("GET /v1/migrations", func(*http.Request) (any, error) { return a.records.Reports(), nil })

@@ -33,7 +33,7 @@ func (a *Agent) namesakeHere(d config.Description) error {
 	itself := func(mac net.HardwareAddr) bool { return d.QMP != "" && (len(mac) == 0 || hasNIC(d, mac)) }
 	if led := a.ledAfter(d.Name, itself); led != "" {
 		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
-			"guest %s: a guest of that name left host %s, and %s; wait for that, end that guest, or give this one another name", d.Name, a.config.Host, led)}
+			"guest %s: a guest of that name left host %s, and %s; wait for that, end that guest, or give this one another name; if it runs nowhere any more: `godwit guest forget %s --away`", d.Name, a.config.Host, led, d.Name)}
 	}
 	return nil
 }

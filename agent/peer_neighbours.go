@@ -16,10 +16,25 @@ import (
 type presence struct {
 	Guests int    `json:"guests"`
 	Free   *int64 `json:"free,omitempty"` // bytes; null: not known
+	Has    *bool  `json:"has,omitempty"`  // of the guest that is asked about: it is, or may be, here; null: none was, or by an older release
 }
 
-func (a *Agent) peerPresence(*http.Request) (any, error) {
-	return presence{Guests: len(a.guests.all()), Free: a.freeForGuests()}, nil
+func (a *Agent) peerPresence(r *http.Request) (any, error) {
+	said := presence{Guests: len(a.guests.all()), Free: a.freeForGuests()}
+	if guest := r.FormValue("guest"); guest != "" {
+		has := a.mayBeHere(guest)
+		said.Has = &has
+	}
+	return said, nil
+}
+
+// mayBeHere says whether a guest is here, or may be: under care, on its way, by a journal that is not over, or by a file that cannot be read.
+func (a *Agent) mayBeHere(guest string) bool {
+	_, err := a.guests.find(guest)
+	a.mu.Lock()
+	_, silent := a.silent[guest]
+	a.mu.Unlock()
+	return err == nil || silent || a.isComing(guest) || a.guests.readable(guest) != nil || a.journalLeft(guest, "") != nil
 }
 
 // freeForGuests is the memory that this host has for more guests, beside those on their way here, bytes; nil: not known.

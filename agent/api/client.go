@@ -227,6 +227,15 @@ func (c *Client) ForgetGuest(ctx context.Context, name string) error {
 	return c.tell(ctx, 1, "/v1/guests/"+url.PathEscape(name)+"/forget", nil)
 }
 
+// ForgetAway ends what the agent's host leads after a guest that left it and runs nowhere any more.
+func (c *Client) ForgetAway(ctx context.Context, name string) (Forgotten, error) {
+	ctx, cancel := context.WithTimeout(ctx, asking*c.silence)
+	defer cancel()
+	var gone Forgotten
+	err := c.Do(ctx, http.MethodPost, "/v1/guests/"+url.PathEscape(name)+"/forget-away", nil, &gone)
+	return gone, err
+}
+
 // CallGuest asks the guest itself, over its channel.
 func (c *Client) CallGuest(ctx context.Context, name, method string, params, result any) error {
 	data, err := json.Marshal(params)

@@ -87,8 +87,9 @@ func TestSilentAgent(t *testing.T) {
 	defer cancel()
 	_, migrate := client.Migrate(ctx, migration.Request{Guest: "web"})
 	_, adopt := client.StartGuest(t.Context(), config.Description{Name: "web", QMP: "/run/web.qmp"})
+	_, away := client.ForgetAway(t.Context(), "web")
 	for name, err := range map[string]error{
-		"migrate": migrate, "abort": client.Abort(t.Context(), "m-1"), "limit": client.SetBandwidth(t.Context(), "m-1", 0), "forget": client.ForgetGuest(t.Context(), "web"),
+		"migrate": migrate, "forget one that left": away, "abort": client.Abort(t.Context(), "m-1"), "limit": client.SetBandwidth(t.Context(), "m-1", 0), "forget": client.ForgetGuest(t.Context(), "web"),
 		"adopt": adopt, "take back": client.TakeBack(t.Context(), "m-1", TakeBack{}), "give up": client.GiveUp(t.Context(), "m-1"), "keep": client.Keep(t.Context(), "m-1", TakeBack{}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "may have done what it was asked to") || !Unanswered(err) || NotAsked(err) {

@@ -58,6 +58,12 @@ type NeighbourInfo struct {
 	Free   *int64 `json:"free,omitempty"`        // bytes of memory for guests
 }
 
+// Forgotten is a guest that left and runs nowhere any more, by a person's word.
+type Forgotten struct {
+	Guest     string       `json:"guest"`
+	Addresses []netip.Addr `json:"addresses"` // that were led to where it went
+}
+
 // GuestCall is a call that goes through to the guest's channel.
 type GuestCall struct {
 	Method string          `json:"method"`

@@ -27,10 +27,7 @@ func newGuest() *cobra.Command {
 			Use: "adopt FILE", Short: "take a guest that runs already under care, by its description",
 			Example: "  godwit guest adopt web.yaml", Args: argsExactly(1, "a description file"), RunE: adopt,
 		},
-		completes(&cobra.Command{
-			Use: "forget GUEST", Short: "end the care of a guest that was adopted here; it runs on",
-			Example: "  godwit guest forget web", Args: argsExactly(1, "a guest's name"), RunE: onAgent(forget),
-		}, guestNames),
+		completes(newForget(), guestNames),
 	)
 	return c
 }
@@ -55,6 +52,36 @@ func adopt(c *cobra.Command, args []string) error {
 		return printJSON(c.OutOrStdout(), held)
 	}
 	_, err = fmt.Fprintln(c.OutOrStdout(), "under care:", d.Name)
+	return err
+}
+
+func newForget() *cobra.Command {
+	c := &cobra.Command{
+		Use: "forget GUEST", Short: "end the care of a guest that was adopted here; it runs on",
+		Long: "End the care of a guest that was adopted here; it runs on. With --away: end what this host leads after a guest that left it, where the host that\n" +
+			"has it is gone for good: its addresses are free again. It is refused where that host answers, and has the guest.",
+		Example: "  godwit guest forget web\n  godwit guest forget web --away    # the host that it went to has burned down",
+		Args:    argsExactly(1, "a guest's name"),
+	}
+	away := c.Flags().Bool("away", false, "of a guest that left this host and runs nowhere any more: end what leads its addresses there")
+	c.RunE = onAgent(func(c *cobra.Command, client *api.Client, args []string) error {
+		if *away {
+			return forgetAway(c, client, args[0])
+		}
+		return forget(c, client, args)
+	})
+	return c
+}
+
+func forgetAway(c *cobra.Command, client *api.Client, guest string) error {
+	gone, err := client.ForgetAway(c.Context(), guest)
+	if err != nil {
+		return err
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), gone)
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "no longer led anywhere: %v of guest %s\n", gone.Addresses, gone.Guest)
 	return err
 }
 

@@ -273,6 +273,7 @@ func anAgent(t *testing.T) (socket string) {
 	answer("POST /v1/migrations/{id}/abort", nil)
 	answer("POST /v1/migrations/{id}/bandwidth", nil)
 	answer("POST /v1/guests/{name}/forget", nil)
+	answer("POST /v1/guests/{name}/forget-away", api.Forgotten{Guest: "web"})
 	mux.HandleFunc("POST /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusConflict)
 		json.NewEncoder(w).Encode(migration.Problem{Code: migration.CodeCapacity, Text: "host b-1 is full"}) //nolint:errcheck // the client tells
@@ -298,7 +299,7 @@ func serveAgent(t *testing.T, mux *http.ServeMux) (socket string) {
 func TestAnswersAsJSON(t *testing.T) {
 	socket := anAgent(t)
 	for line, want := range map[string]int{
-		"guest ls": exitDone, "guest show web": exitDone, "guest forget web": exitDone, "host ls": exitDone, "site show b": exitDone,
+		"guest ls": exitDone, "guest show web": exitDone, "guest forget web": exitDone, "guest forget web --away": exitDone, "host ls": exitDone, "site show b": exitDone,
 		"host show": exitDone, "host show b-1": exitDone, "site ls": exitDone,
 		"abort m-00000002": exitDone, "limit m-00000002 5mbit": exitDone, "history": exitDone,
 		"evacuate a-1": exitFailed, "evacuate a-1 --dry-run": exitFailed,

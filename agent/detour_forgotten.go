@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	"godwit/agent/api"
+	"godwit/agent/detour"
+	"godwit/agent/limits"
+	"godwit/migration"
+)
+
+// What leads to a guest that left ends by the word of that guest's host. Where that host is gone for good, and the guest with it, no such word
+// comes: a person says so.
+
+// apiForgetAway ends what this host leads after a guest that left it, of which nothing runs any more: its addresses are its site's again.
+// On an error before that nothing has changed.
+func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	wrong := func(code migration.Code, text string, args ...any) error {
+		return &migration.Problem{Code: code, Text: fmt.Sprintf("forget guest %s: ", name) + fmt.Sprintf(text, args...)}
+	}
+	if _, err := a.guests.find(name); err == nil {
+		return nil, wrong(migration.CodeUsage, "it is under care on this host; --away is for one that left it")
+	}
+	if err := cmp.Or(a.guests.readable(name), a.comesHere(name), a.journalLeft(name, "")); err != nil {
+		return nil, err
+	}
+	all := a.detours.List(name)
+	if !slices.ContainsFunc(all, leadsAway) {
+		return nil, wrong(migration.CodeUnknownGuest, "host %s leads nothing after a guest of that name", a.config.Host)
+	}
+	for _, d := range all {
+		if a.underWay(migrationOf(d.ID)) {
+			return nil, wrong(migration.CodeBusy, "its migration %s is not over; see `godwit recover`", migrationOf(d.ID))
+		}
+		if !leadsAway(d) {
+			continue
+		}
+		if why := a.mayRunAt(r.Context(), d.Peer, name); why != "" {
+			return nil, wrong(migration.CodeBusy, "its addresses are led to %s, which %s", d.Peer, why)
+		}
+	}
+	gone := api.Forgotten{Guest: name, Addresses: []netip.Addr{}}
+	var err error
+	ctx := context.WithoutCancel(r.Context())
+	for _, d := range all {
+		end := a.endDetour
+		if gone.Addresses = append(gone.Addresses, d.LedAway()...); !leadsAway(d) {
+			end = a.endBoth // what led it through here, at the other end too
+		}
+		err = errors.Join(err, end(ctx, d))
+	}
+	a.log.Warn("what led to a guest that left has ended by a person's word", "guest", name, "addresses", gone.Addresses)
+	return gone, err
+}
+
+func leadsAway(d detour.Detour) bool { return len(d.SendsAway()) > 0 }
+
+// mayRunAt is why a guest may run at the host where its addresses are led; "": that host does not answer, is not named any more, or has none of that name.
+func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
+	link, _, err := a.link(host)
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := limits.Presence.On(ctx)
+	defer cancel()
+	var said presence
+	err = link.Call(ctx, http.MethodGet, "/v1/host?guest="+url.QueryEscape(guest), nil, &said)
+	problem := (*migration.Problem)(nil)
+	switch {
+	case errors.As(err, &problem):
+		return "answers: " + problem.Text
+	case err != nil:
+		return ""
+	case said.Has == nil:
+		return "answers, and is of a release that does not say whether it has the guest; upgrade it first"
+	case *said.Has:
+		return "has it; move it from there, or end it there, and what leads to it goes too"
+	}
+	return ""
+}

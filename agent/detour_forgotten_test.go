@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"godwit/agent/api"
+	"godwit/agent/hook"
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// TestForgetAway: what leads to a guest that left ends by a person's word where its host does not answer, is not of the fleet any more, or has no guest of that
+// name; where it has, or may have, nothing changes.
+func TestForgetAway(t *testing.T) {
+	has := func(yes bool) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.FormValue("guest") != "web" {
+				t.Errorf("asked about %q", r.FormValue("guest"))
+			}
+			peer.Answer(w, presence{Has: &yes}, nil)
+		}
+	}
+	for name, c := range map[string]struct {
+		to     string
+		answer http.HandlerFunc
+		word   string
+	}{
+		"none of that name there":     {"oslo", has(false), ""},
+		"it is there":                 {"oslo", has(true), "led to oslo, which has it"},
+		"of an older release":         {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, presence{Guests: 1}, nil) }, "does not say whether"},
+		"it refuses":                  {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, nil, notBelieved("not you")) }, "not you"},
+		"it breaks off":               {"oslo", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ""},
+		"it is not of the fleet more": {"bergen", nil, ""},
+	} {
+		a := between(t)
+		a.hooks = hook.New(hook.Config{Dir: t.TempDir()}, a.log, func(hook.Call, string) {}, func(migration.EventName, hook.Result) {})
+		defer a.hooks.Close()
+		if a.links = map[string]*peer.Link{}; c.answer != nil {
+			a.links[c.to] = linked(t, "rome", c.to, c.answer)
+		}
+		sentAway(a, "10.2.1.40", c.to, "52:54:00:00:00:01")
+		r := callFrom(t, "", "", nil)
+		r.SetPathValue("name", "web")
+		said, err := a.apiForgetAway(r)
+		left := len(a.detours.List("web"))
+		if c.word != "" {
+			refused(t, name, err, migration.CodeBusy, c.word)
+			if left != 1 {
+				t.Errorf("%s: it was refused, and %d of 1 detours are left", name, left)
+			}
+			continue
+		}
+		gone, ok := said.(api.Forgotten)
+		if err != nil || left != 0 || !ok || !slices.Equal(gone.Addresses, []netip.Addr{netip.MustParseAddr("10.2.1.40")}) {
+			t.Errorf("%s: said %+v, %v, and %d detours are left", name, said, err, left)
+		}
+		_, err = a.apiForgetAway(r)
+		refused(t, name+", again", err, migration.CodeUnknownGuest, "leads nothing after a guest of that name")
+	}
+}
+
+// TestForgetAwayOfOneThatIsHere: it is for none that is under care here, nor for one that comes.
+func TestForgetAwayOfOneThatIsHere(t *testing.T) {
+	r := callFrom(t, "", "", nil)
+	r.SetPathValue("name", "web")
+	a := between(t)
+	sentAway(a, "10.2.1.40", "bergen", "52:54:00:00:00:01")
+	a.incoming["m-00000009"] = &incoming{plan: migration.Plan{ID: "m-00000009", Guest: "web"}}
+	_, err := a.apiForgetAway(r)
+	refused(t, "it comes", err, migration.CodeBusy, "brings it to rome")
+	clear(a.incoming)
+	a.guests.byName["web"] = &Guest{}
+	_, err = a.apiForgetAway(r)
+	refused(t, "it is here", err, migration.CodeUsage, "it is under care on this host")
+	if len(a.detours.List("web")) != 1 {
+		t.Error("what leads to it has ended")
+	}
+}
+
+// TestMayBeHere: a host says of a guest that it may be here where it is under care, is awaited, or does not answer yet.
+func TestMayBeHere(t *testing.T) {
+	for name, c := range map[string]struct {
+		here func(*Agent)
+		want bool
+	}{
+		"no":           {func(*Agent) {}, false},
+		"another":      {func(a *Agent) { a.guests.byName["db"] = &Guest{} }, false},
+		"under care":   {func(a *Agent) { a.guests.byName["web"] = &Guest{} }, true},
+		"it is silent": {func(a *Agent) { a.silent = map[string]*Guest{"web": {}} }, true},
+		"it comes":     {func(a *Agent) { a.incoming["m-1"] = &incoming{plan: migration.Plan{Guest: "web"}} }, true},
+	} {
+		a := between(t)
+		c.here(a)
+		if got := a.mayBeHere("web"); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	for guest, want := range map[string]string{"": "null", "web": "true", "db": "false"} {
+		a := between(t)
+		a.guests.byName["web"] = &Guest{}
+		r := callFrom(t, "paris", "", nil)
+		r.Form = map[string][]string{"guest": {guest}}
+		said, err := a.peerPresence(r)
+		p, _ := said.(presence)
+		if has, _ := json.Marshal(p.Has); err != nil || string(has) != want || p.Guests != 1 {
+			t.Errorf("asked about %q: %+v, %v, want %s", guest, said, err, want)
+		}
+	}
+}
