@@ -160,24 +160,34 @@ func (r *run) balanceOf(ctx context.Context, name string, links map[string]wan.C
 		b.err = err
 		return b
 	}
+	toGuest, fromGuest := passedMeter(counters.Meter, addrs)
 	r.mu.Lock()
+	r.held.got(name, toGuest)
 	edge := flowCount{toGuest: r.held.passed(name, after, addrs).toGuest, fromGuest: r.held.passed(name, before, addrs).fromGuest}
 	r.mu.Unlock()
-	for _, m := range counters.Meter {
-		if !counted(m.Proto, m.Port) {
-			continue
-		}
-		if !m.Out && addrs[m.Dst] {
-			edge.toGuest -= int64(m.Packets)
-		}
-		if m.Out && addrs[m.Src] {
-			edge.fromGuest -= int64(m.Packets)
-		}
+	for _, n := range toGuest {
+		edge.toGuest -= n
 	}
+	edge.fromGuest -= fromGuest
 	b.byLinks = r.lostByLinks(name, links)
 	r.w.log.Debug("balance", "guest", name, "to", edge.toGuest, "from", -edge.fromGuest, "links", b.byLinks)
 	b.missing = flowCount{toGuest: edge.toGuest, fromGuest: -edge.fromGuest}
 	return b
+}
+
+// passedMeter is what a guest's own counters have of its clients' packets: of those to it by the address that they went to.
+func passedMeter(meter []guest.Metered, addrs map[netip.Addr]bool) (toGuest map[netip.Addr]int64, fromGuest int64) {
+	toGuest = map[netip.Addr]int64{}
+	for _, m := range meter {
+		switch {
+		case !counted(m.Proto, m.Port):
+		case !m.Out && addrs[m.Dst]:
+			toGuest[m.Dst] += int64(m.Packets)
+		case m.Out && addrs[m.Src]:
+			fromGuest += int64(m.Packets)
+		}
+	}
+	return toGuest, fromGuest
 }
 
 // everyAddress is every address that the guest has had in this run.

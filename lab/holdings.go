@@ -101,6 +101,17 @@ func (h *holdings) keeps(guest string, addrs []netip.Addr) {
 	}
 }
 
+// got takes note of what a guest itself has counted of what goes to each address: of one that it has given up that had passed the
+// edges, too, though they were looked at last before.
+func (h *holdings) got(guest string, packets map[netip.Addr]int64) {
+	for a, held := range h.of[guest] {
+		if more := packets[a] - held.past.toGuest; held.gone && more > 0 {
+			held.past.toGuest += more
+			held.back.toGuest += more
+		}
+	}
+}
+
 // passed is what of the edges' counts of addrs was the guest's. It may have got another since they were counted.
 func (h *holdings) passed(guest string, counts map[netip.Addr]flowCount, addrs map[netip.Addr]bool) (sum flowCount) {
 	for a, held := range h.of[guest] {

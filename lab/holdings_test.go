@@ -91,3 +91,38 @@ func TestGivenUp(t *testing.T) {
 	want("another has it", "web", flowCount{160 + 11 + 11, 261 + 21})
 	want("another has it", "db", flowCount{7, 9})
 }
+
+// TestGivenUpBetweenLooks: what came to an address between the last look at the edges and its being given up had passed them. It
+// made the guest seem to have had more than had passed, and that hid as many that were lost elsewhere.
+func TestGivenUpBetweenLooks(t *testing.T) {
+	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
+	counts, all := map[netip.Addr]flowCount{a: {toGuest: 50}, b: {toGuest: 7}}, map[netip.Addr]bool{a: true, b: true}
+	var h holdings
+	has := func(addrs ...netip.Addr) {
+		for _, addr := range addrs {
+			h.take("web", addr, counts[addr], false)
+		}
+		h.keeps("web", addrs)
+	}
+	want := func(when string, toGuest int64) {
+		t.Helper()
+		if got := h.passed("web", counts, all).toGuest; got != toGuest {
+			t.Errorf("%s: %d, want %d", when, got, toGuest)
+		}
+	}
+	has(a, b)
+	h.got("web", map[netip.Addr]int64{a: 48, b: 7})
+	want("at first", 57)
+	counts[a] = flowCount{toGuest: 170} // a hundred, a lease that ends, and twenty tries
+	has(b)
+	h.got("web", map[netip.Addr]int64{a: 150, b: 7})
+	want("given up", 157)
+	h.got("web", map[netip.Addr]int64{a: 150, b: 7})
+	h.got("web", map[netip.Addr]int64{b: 7}) // its counters have forgotten it
+	want("a second later", 157)
+	h.moving("web", counts)
+	counts[a] = flowCount{toGuest: 175}
+	has(a, b)
+	h.got("web", map[netip.Addr]int64{a: 155, b: 7})
+	want("back again", 162)
+}
