@@ -45,6 +45,7 @@ type watch struct {
 	repeats time.Duration // see repeats
 	pending int           // joins to a new address that the kernel is in the middle of
 	crowded bool          // another announcement would fill up connections that have joined
+	roomy   bool          // peers that took none were given room since they were told
 }
 
 // Await carries out guest.AwaitJoin: it returns when nobody is behind, at the

@@ -59,7 +59,12 @@ func (w *watch) nudgeWhenDue(now time.Time) time.Duration {
 	if wait := patience - now.Sub(w.came); wait > 0 {
 		return wait
 	}
-	if w.pending == 0 {
+	switch {
+	case w.pending > 0:
+	case w.vacate():
+		w.roomy = true
+		return vacatedFor
+	default:
 		w.nudge()
 	}
 	return patience
@@ -76,10 +81,11 @@ const replaceAt = 3
 func (w *watch) nudge() {
 	w.nudges++
 	w.told = time.Now()
-	_ = mptcp.Abort(w.deaf()...)   // those that stay are told all the same
-	if w.crowded && w.nudges > 1 { // once everybody is told, whoever has come
+	_ = mptcp.Abort(w.deaf()...)               // those that stay are told all the same
+	if w.crowded && w.nudges > 1 && !w.roomy { // once everybody is told, whoever has come
 		return
 	}
+	w.roomy = false
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
 		return

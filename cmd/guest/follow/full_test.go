@@ -1,0 +1,98 @@
+package follow
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"godwit/netstate/mptcp"
+	"godwit/netstate/netns"
+)
+
+// TestClientThatWasFull: a client of four addresses was told again of where the guest went, for another's sake, and had
+// as many subflows as its kernel makes: it takes no address any more before it hears that one of those that it took
+// is withdrawn. What it was told again is, once that other does not need it, and the client follows the next move.
+func TestClientThatWasFull(t *testing.T) {
+	setUp(t)
+	client := elsewhere(t)
+	if out, err := exec.Command("ip", "addr", "add", "10.9.4.3/24", "dev", "srv0").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	mesh(t, client, "10.9.4.9", "10.9.4.10", "10.9.4.11", "10.9.4.12")
+	places := []netip.Addr{netip.MustParseAddr("10.9.4.1"), netip.MustParseAddr("10.9.4.2"), netip.MustParseAddr("10.9.4.3")}
+	near, far := talk(t, client, "0.0.0.0", places[0], false)
+	other, otherFar := talk(t, beside(t), "0.0.0.0", places[0], true) // it comes by a port of the kernel's alone
+	for i, next := range places[1:] {
+		id := uint8(11 + 10*i) //nolint:gosec // 21 at most
+		if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: next, Flags: mptcp.FlagSignal}); err != nil {
+			t.Fatal(err)
+		}
+		joins, err := Await(t.Context(), awaitOf(next, places[i], id+1, id+2, id+3, id+4), new(Stayed), new(Moves), func(int, int) {})
+		if err != nil || joins.Joined != 2 || joins.Total != 2 {
+			t.Fatalf("move %d: %+v, %v: want that both have come", i+1, joins, err)
+		}
+		leave(t, places[i])
+		Tidy()
+		echo(t, near, far)
+		echo(t, other, otherFar)
+	}
+}
+
+// beside makes another client, on a wire of its own.
+func beside(t *testing.T) (client string) {
+	t.Helper()
+	client = fmt.Sprintf("t-beside-%d", os.Getpid())
+	if err := netns.Create(client); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = exec.Command("ip", "link", "del", "srv1").Run()
+		_ = netns.Delete(client)
+	})
+	script := strings.ReplaceAll(`
+ip link add srv1 type veth peer name c0 netns CLIENT
+ip addr add 10.9.5.1/24 dev srv1; ip link set srv1 up
+ip -n CLIENT addr add 10.9.5.9/24 dev c0; ip -n CLIENT link set c0 up; ip -n CLIENT route add default via 10.9.5.1`, "CLIENT", client)
+	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := netns.Do(client, func() error { return mptcp.SetLimits(8, 8) }); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// mesh gives a client addresses, from each of which its kernel joins whatever it is told of.
+func mesh(t *testing.T, client string, addrs ...string) {
+	t.Helper()
+	for i, addr := range addrs {
+		if out, err := exec.Command("ip", "-n", client, "addr", "replace", addr+"/24", "dev", "c0").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if err := netns.Do(client, func() error {
+			return mptcp.AddEndpoint(mptcp.Endpoint{ID: uint8(i + 1), Addr: netip.MustParseAddr(addr), Dev: "c0", Flags: mptcp.FlagSubflow | mptcp.FlagFullmesh}) //nolint:gosec // a few
+		}); err != nil {
+			t.Fatal(fmt.Errorf("%s: %w", addr, err))
+		}
+	}
+}
+
+// leave withdraws an old address, as it is retired.
+func leave(t *testing.T, old netip.Addr) {
+	t.Helper()
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range append(endpoints, mptcp.Endpoint{Addr: old}) {
+		if e.Addr != old {
+			continue
+		}
+		if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
