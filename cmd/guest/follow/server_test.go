@@ -77,16 +77,20 @@ func TestServersThatTakeNoMore(t *testing.T) {
 // more once the connection is there.
 func talk(t *testing.T, client, listens string, addr netip.Addr, closes bool) (near, far net.Conn) {
 	t.Helper()
+	network := "tcp4"
+	if addr.Is6() {
+		network = "tcp" // of both families
+	}
 	var listening net.ListenConfig
 	listening.SetMultipathTCP(true)
-	listener, err := listening.Listen(context.Background(), "tcp4", listens+":0")
+	listener, err := listening.Listen(context.Background(), network, listens+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dialer := net.Dialer{Timeout: 5 * time.Second}
 	dialer.SetMultipathTCP(true)
 	if err := netns.Do(client, func() (err error) {
-		near, err = dialer.Dial("tcp4", netip.AddrPortFrom(addr, listener.Addr().(*net.TCPAddr).AddrPort().Port()).String())
+		near, err = dialer.Dial(network, netip.AddrPortFrom(addr, listener.Addr().(*net.TCPAddr).AddrPort().Port()).String())
 		return err
 	}); err != nil {
 		t.Fatal(err)
