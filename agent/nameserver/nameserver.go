@@ -170,21 +170,37 @@ func refusal(answer *dns.Msg) error {
 	if t != nil && t.Error != dns.RcodeSuccess {
 		code += ", " + dns.RcodeToString[int(t.Error)]
 	}
-	if t != nil && t.Error == dns.RcodeBadTime {
-		return fmt.Errorf("refused (%s): its clock and this host's differ by more than %v; set them right", code, fudge*time.Second)
-	}
 	hint := ""
 	switch answer.Rcode {
 	case dns.RcodeRefused:
 		hint = ": it does not let this key change the name"
 	case dns.RcodeNotAuth:
-		hint = ": it does not know the key or the zone"
+		hint = ": " + notAuth(t)
 	case dns.RcodeYXRrset:
 		hint = ": the name is an alias (CNAME), which has no addresses of its own; delete that record, or give guests other names"
 	case dns.RcodeNotZone:
 		hint = ": the name is not in the zone"
 	}
 	return fmt.Errorf("refused (%s)%s", code, hint)
+}
+
+// notAuth says what a server means that answers NOTAUTH: of a signature that it does not take TSIG's own error says why
+// (RFC 8945 §5.2), and without one it is the zone (RFC 2136 §3.1.1).
+func notAuth(t *dns.TSIG) string {
+	if t == nil {
+		return "it does not know the key or the zone"
+	}
+	switch t.Error {
+	case dns.RcodeSuccess:
+		return "it does not have the zone"
+	case dns.RcodeBadKey:
+		return "it has no key of this name and algorithm"
+	case dns.RcodeBadSig:
+		return "its secret of this key is another"
+	case dns.RcodeBadTime:
+		return fmt.Sprintf("its clock and this host's differ by more than %v; set them right", fudge*time.Second)
+	}
+	return "it does not take the signature"
 }
 
 // secretForm finds the secret in what tsig-keygen prints.

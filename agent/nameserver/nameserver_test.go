@@ -169,9 +169,10 @@ func TestUpdateFails(t *testing.T) {
 		want   string
 	}{
 		{"another's key", func(c *Config) { c.Key.Name = "other" }, "refused (REFUSED"},
-		{"unknown key", func(c *Config) { c.Key.Name = "nobody" }, "refused (NOTAUTH"},
-		{"wrong secret", func(c *Config) { c.Key.File = bad }, "refused (NOTAUTH"},
-		{"not its zone", func(c *Config) { c.Zone = "elsewhere.test" }, "refused (NOTAUTH"},
+		{"unknown key", func(c *Config) { c.Key.Name = "nobody" }, "refused (NOTAUTH, BADKEY): it has no key of this name and algorithm"},
+		{"another algorithm", func(c *Config) { c.Key.Algorithm = "hmac-sha512" }, "refused (NOTAUTH, BADKEY): it has no key of this name and algorithm"},
+		{"wrong secret", func(c *Config) { c.Key.File = bad }, "refused (NOTAUTH, BADSIG): its secret of this key is another"},
+		{"not its zone", func(c *Config) { c.Zone = "elsewhere.test" }, "refused (NOTAUTH): it does not have the zone"},
 		{"an alias", func(c *Config) { c.Name = "alias" }, "refused (YXRRSET): the name is an alias (CNAME)"},
 		{"no secret", func(c *Config) { c.Key.File = empty }, "neither base64"},
 		{"no file", func(c *Config) { c.Key.File += "x" }, "no such file"},
