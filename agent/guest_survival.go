@@ -131,8 +131,7 @@ func (a *Agent) told(id string) (rep record.Report, now int64, ok bool) {
 // migrationOf is the id of the migration that made a detour.
 func migrationOf(detour string) string { return detour[:min(len(detour), len("m-00000000"))] }
 
-// settleNetwork notes what will become of the guest's connections, and settles what
-// network auto means for them.
+// settleNetwork looks at the guest's connections, and settles what network auto means for them.
 func (m *outgoing) settleNetwork(ctx context.Context) {
 	if m.plan.KeepsAddress() {
 		return
@@ -144,12 +143,8 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 	m.plan.Connections = users.MPTCP
 	if err != nil {
 		m.rec.Note("the guest's connections are not known before the move: " + err.Error())
-	} else if n := users.TCP + users.UDP; n > 0 {
-		others := fmt.Sprintf("%d of plain TCP (no MPTCP, or it was stripped on the way)", max(users.TCP-users.Outward, 0))
-		if users.UDP > 0 { // sockets with a fixed peer: who sends to others is not known, and none are no zero
-			others += fmt.Sprintf(" and %d of UDP", users.UDP)
-		}
-		m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %s will live on through the tunnel", users.MPTCP, others))
+	} else {
+		m.work.users = users
 	}
 	if users.Outward > 0 {
 		m.rec.Note(fmt.Sprintf("%d connections of containers, which the guest forwards in its own name, end as it takes the next address if it masquerades them; with network tunnel they live on", users.Outward))

@@ -59,18 +59,19 @@ func TestNetworkAuto(t *testing.T) {
 		{"both", "auto", guest.Users{MPTCP: 1, TCP: 2}, nil, "mptcp", true, []string{"1 MPTCP connections can follow; 2 of plain TCP (no MPTCP, or it was stripped on the way) will live on through the tunnel"}},
 		{"too many", "auto", guest.Users{MPTCP: 461}, nil, "mptcp", true, []string{"461 MPTCP connections, and its kernel room for 512 with 128 MiB"}},
 		{"nearly too many", "auto", guest.Users{MPTCP: 460}, nil, "mptcp", true, nil},
-		{"plain alone", "auto", guest.Users{TCP: 2}, nil, "drain", true, []string{"0 MPTCP", "network auto: drain"}},
-		{"a container's own", "mptcp", guest.Users{MPTCP: 1, TCP: 2, Outward: 2}, nil, "mptcp", false, []string{"0 of plain TCP", "2 connections of containers"}},
-		{"datagrams alone", "auto", guest.Users{UDP: 1}, nil, "drain", true, []string{"1 of UDP", "network auto: drain"}},
+		{"plain alone", "auto", guest.Users{TCP: 2}, nil, "drain", true, []string{"network auto: drain", "0 MPTCP"}},
+		{"a container's own", "mptcp", guest.Users{MPTCP: 1, TCP: 2, Outward: 2}, nil, "mptcp", false, []string{"2 connections of containers", "0 of plain TCP"}},
+		{"datagrams alone", "auto", guest.Users{UDP: 1}, nil, "drain", true, []string{"network auto: drain", "1 of UDP"}},
 		{"cannot tell", "auto", guest.Users{}, errors.New("no sock_diag"), "mptcp", true, []string{"no sock_diag"}},
 		{"asked for mptcp", "mptcp", guest.Users{TCP: 2}, nil, "mptcp", false, []string{"2 of plain TCP"}},
 		{"asked for drain", "drain", guest.Users{MPTCP: 2}, nil, "drain", false, nil},
 		{"asked for tunnel", "tunnel", guest.Users{TCP: 2}, nil, "tunnel", false, nil},
 	} {
 		g := talking(t, map[string]guest.Handler{"users": answers(c.users, c.err)})
-		plan := migration.Plan{Network: c.ask, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24")}}}
+		plan := migration.Plan{Network: c.ask, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24")}}, Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24")}}}
 		m := &outgoing{guest: g, plan: plan, work: &sourceWork{facts: vm.Facts{Memory: 128 << 20}}, rec: record.New("paris", plan, time.Now())}
 		m.settleNetwork(t.Context())
+		m.noteUsers(t.Context())
 		if m.plan.Network != c.want || m.plan.Chosen != c.chosen {
 			t.Errorf("%s: %s, chosen %v; want %s, %v", c.name, m.plan.Network, m.plan.Chosen, c.want, c.chosen)
 		}

@@ -170,6 +170,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.plan.Next = m.work.accepted.Next
+	m.noteUsers(ctx)
 	if err := m.settleAnnounced(); err != nil {
 		return err
 	}

@@ -9,6 +9,24 @@ import (
 	"godwit/agent/limits"
 )
 
+// noteUsers says in the check what will become of the guest's connections, once its next addresses are known: those by IPv4 do not
+// follow to a site of IPv6 alone, see noteApart.
+func (m *outgoing) noteUsers(ctx context.Context) {
+	users := m.work.users
+	if m.plan.KeepsAddress() || users.TCP+users.UDP == 0 {
+		return
+	}
+	others := fmt.Sprintf("%d of plain TCP (no MPTCP, or it was stripped on the way)", max(users.TCP-users.Outward, 0))
+	if users.UDP > 0 { // sockets with a fixed peer: who sends to others is not known, and none are no zero
+		others += fmt.Sprintf(" and %d of UDP", users.UDP)
+	}
+	can := users.MPTCP
+	if can > 0 && m.givesNone(netip.Addr.Is4) {
+		can -= m.alone(ctx, netip.Addr.Is4)
+	}
+	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %s will live on through the tunnel", can, others))
+}
+
 // noteApart says in the check which connections cannot follow, since the next addresses are of other families than the
 // address by which their clients come. A socket of IPv6 takes subflows of IPv4, too, and none of IPv4 one of IPv6
 // (mptcp_pm_addr_families_match). The guest, which knows more of each, waits for none that cannot (package follow).
@@ -20,21 +38,30 @@ func (m *outgoing) noteApart(ctx context.Context) {
 		name, follow string
 		has          func(netip.Addr) bool
 	}{{"IPv4", "cannot follow there, and", netip.Addr.Is4}, {"IPv6", "follow there where their clients have IPv4, too, and else", netip.Addr.Is6}} {
-		if slices.ContainsFunc(bare(m.plan.Held), f.has) && !slices.ContainsFunc(bare(m.plan.Next), f.has) && !m.allElsewhere(ctx, f.has) {
+		if m.givesNone(f.has) && m.alone(ctx, f.has) > 0 {
 			m.rec.Note(fmt.Sprintf("%s gives it no %s address: connections by %s %s live on through the tunnel; give that site's guests a subnet of %s to have them follow",
 				m.plan.To, f.name, f.name, f.follow, f.name))
 		}
 	}
 }
 
-// allElsewhere says whether each connection has a subflow at an address of the guest that is not of that family: it follows by that.
-func (m *outgoing) allElsewhere(ctx context.Context, family func(netip.Addr) bool) bool {
+// givesNone says whether the guest has an address of that family, and gets none.
+func (m *outgoing) givesNone(family func(netip.Addr) bool) bool {
+	return slices.ContainsFunc(bare(m.plan.Held), family) && !slices.ContainsFunc(bare(m.plan.Next), family)
+}
+
+// alone is how many connections have subflows at addresses of that family alone: others follow by the other. Where the guest does
+// not say, all.
+func (m *outgoing) alone(ctx context.Context, family func(netip.Addr) bool) int {
 	elsewhere := slices.DeleteFunc(bare(m.plan.Held), family)
 	if len(elsewhere) == 0 {
-		return false
+		return m.plan.Connections
 	}
 	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
 	users, err := m.guest.channel().Users(ctx, elsewhere...)
-	return err == nil && users.MPTCP >= m.plan.Connections
+	if err != nil {
+		return m.plan.Connections
+	}
+	return max(m.plan.Connections-users.MPTCP, 0)
 }

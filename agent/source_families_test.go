@@ -72,3 +72,33 @@ func TestNoteApart(t *testing.T) {
 		}
 	}
 }
+
+// TestNoteUsers: connections are told as such that can follow where the destination gives the guest an address by which they do.
+func TestNoteUsers(t *testing.T) {
+	const v4, v6 = "10.1.1.10/24", "fd00:1:1::10/64"
+	for name, c := range map[string]struct {
+		held, next []string
+		by         manner
+		want       string
+	}{
+		"the same family":     {[]string{v4}, []string{v4}, manner{}, "4 MPTCP connections can follow; 1 of plain TCP"},
+		"by IPv4 alone":       {[]string{v4}, []string{v6}, manner{}, "0 MPTCP connections can follow; 1 of plain TCP"},
+		"two of them by IPv4": {[]string{v4, v6}, []string{v6}, manner{four: 2, six: 2}, "2 MPTCP connections can follow; 1 of plain TCP"},
+		"all by IPv6, too":    {[]string{v4, v6}, []string{v6}, manner{four: 4, six: 4}, "4 MPTCP connections can follow; 1 of plain TCP"},
+		"by IPv6, to IPv4":    {[]string{v4, v6}, []string{v4}, manner{four: 2, six: 2}, "4 MPTCP connections can follow; 1 of plain TCP"},
+		"to both":             {[]string{v4, v6}, []string{v4, v6}, manner{four: 2, six: 2}, "4 MPTCP connections can follow; 1 of plain TCP"},
+	} {
+		plan := migration.Plan{Guest: "web", To: "rome", Network: "mptcp", Connections: 4}
+		for _, p := range c.held {
+			plan.Held = append(plan.Held, migration.Address{Prefix: netip.MustParsePrefix(p)})
+		}
+		for _, p := range c.next {
+			plan.Next = append(plan.Next, migration.Address{Prefix: netip.MustParsePrefix(p)})
+		}
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), guest: &Guest{open: c.by}, work: &sourceWork{users: guest.Users{MPTCP: 4, TCP: 1}}}
+		m.noteUsers(t.Context())
+		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); !strings.Contains(notes, "before the move: "+c.want) {
+			t.Errorf("%s: %q, want %q", name, notes, c.want)
+		}
+	}
+}

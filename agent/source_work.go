@@ -17,6 +17,7 @@ import (
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/proxy"
 	"godwit/vm"
+	"godwit/vm/guest"
 )
 
 // forwarder is what stands between QEMU and the paths.
@@ -34,6 +35,7 @@ type sourceWork struct {
 	offer        Offer
 	accepted     Acceptance
 	capabilities []string                        // of the program behind the guest's channel
+	users        guest.Users                     // of the addresses that the guest has, as it said in check
 	noIPv6       bool                            // see lacksIPv6
 	boot         string                          // see care.Held.ComesIn
 	guestPath    peer.Path                       // over which the tunnel is led
