@@ -48,6 +48,20 @@ func TestGoesHomeWithinASite(t *testing.T) {
 	}
 }
 
+// TestPublishedGoesHome: what is published for BGP here is led after its guest from the flip on, where that goes home to another site.
+func TestPublishedGoesHome(t *testing.T) {
+	a, g, d := leasing(t)
+	a.config.Routes = &config.Routes{Table: 6700, Direct: true}
+	g.Held.Description.NICs, g.Held.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}
+	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.name(), To: "paris", FromSite: "italy", ToSite: "france"}, work: &sourceWork{}}
+	addr := netip.MustParsePrefix("10.1.1.20/24")
+	m.plan.Held = []migration.Address{{Prefix: addr, Home: "paris", Gateway: netip.MustParseAddr("10.1.1.1")}}
+	m.leadAway() //nolint:errcheck // there is no bridge
+	if led, _ := a.detours.Get(d.ID); len(led.Away) != 0 || len(led.Leaving) != 1 || led.Leaving[0].Addr != addr.Addr() {
+		t.Errorf("%+v", led)
+	}
+}
+
 // TestOnLink: what an address that is led away reaches from its home without a router is what its guest says,
 // of the guests' subnet that the configuration names; of one whose home is elsewhere, nothing.
 func TestOnLink(t *testing.T) {

@@ -132,6 +132,8 @@ func (m *outgoing) leadAway() error {
 			if addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr()) { // it is going home
 				if m.plan.FromSite == m.plan.ToSite {
 					d.Leaving = append(d.Leaving, netstate.Visiting{Addr: addr.Prefix.Addr(), Known: other})
+				} else if m.a.config.Routes != nil { // who heard of it by BGP sends it here for a while
+					d.Leaving = append(d.Leaving, netstate.Visiting{Addr: addr.Prefix.Addr()})
 				}
 				continue
 			}

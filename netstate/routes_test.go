@@ -63,6 +63,15 @@ func TestPublished(t *testing.T) {
 	}
 	w.set("hb", published)
 	w.learnt(true)
+	home := abroad()
+	for i, v := range published.Visiting { // it goes home by another tunnel: to the guest's next host, where there is none here
+		v.Leaves, v.Active = "gw0", true
+		home.Visiting[i] = v
+	}
+	w.set("hb", home)
+	w.learnt(false)
+	w.set("hb", published) // and does not go
+	w.learnt(true)
 	w.Do("hb", func() error { return netstate.Clear("web") })
 	w.learnt(false)
 	w.like(before, "hb", "after Clear")

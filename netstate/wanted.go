@@ -108,13 +108,14 @@ func visiting(bridge string, v Visiting) []resource {
 	if v.AtHome() {
 		list = append(list, asks(bridge, v.Gateway)...)
 	}
-	if v.AtHome() || v.Publish != 0 {
+	published := v.Publish != 0 && !v.AtHome() && !v.Active
+	if v.AtHome() || published {
 		list = append(list, here(v.Addr))
 	}
 	if !v.Direct {
 		list = append(list, out, leaving(v.Addr))
 	}
-	if v.Publish != 0 && !v.AtHome() {
+	if published {
 		list = append(list, route{host(v.Addr), v.Publish, bridge, netip.Addr{}})
 	}
 	if v.Gateway.IsValid() && !v.AtHome() {
