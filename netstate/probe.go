@@ -18,8 +18,15 @@ import (
 // does; or solicitations from :: (RFC 4862 §5.4.2). inUse is true, and by the owner's MAC, as soon as one
 // answers or speaks as addr; an address of this host itself counts.
 func Probe(ctx context.Context, device string, addr netip.Addr) (inUse bool, by net.HardwareAddr, err error) {
-	inUse, by, err = probe(ctx, device, addr)
+	inUse, by, err = probe(ctx, device, addr, questions)
 	return inUse, by, wrap(err, "probe %s on %s", addr, device)
+}
+
+// Ask is Probe for an address that somebody is to take just now: without ARP probes, by which one that looks for
+// itself whether anybody has it, as clients of DHCP do, would hear that another host wants it, and decline it (RFC 5227 §2.1.1).
+func Ask(ctx context.Context, device string, addr netip.Addr) (inUse bool, by net.HardwareAddr, err error) {
+	inUse, by, err = probe(ctx, device, addr, politely)
+	return inUse, by, wrap(err, "ask for %s on %s", addr, device)
 }
 
 const (
@@ -27,7 +34,7 @@ const (
 	probeEvery = 100 * time.Millisecond
 )
 
-func probe(ctx context.Context, device string, addr netip.Addr) (bool, net.HardwareAddr, error) {
+func probe(ctx context.Context, device string, addr netip.Addr, questions func(net.HardwareAddr, netip.Addr) [][]byte) (bool, net.HardwareAddr, error) {
 	ifi, err := net.InterfaceByName(device)
 	if err != nil {
 		return false, nil, err
@@ -84,6 +91,12 @@ func questions(mac net.HardwareAddr, addr netip.Addr) [][]byte {
 		return [][]byte{arp(arpAsk, mac, broadcast, netip.IPv4Unspecified(), none, addr), arp(arpAsk, mac, broadcast, dummy, none, addr)}
 	}
 	return [][]byte{solicitAll(mac, netip.IPv6Unspecified(), addr)}
+}
+
+// politely are those of them that claim nothing: from the dummy address alone.
+func politely(mac net.HardwareAddr, addr netip.Addr) [][]byte {
+	all := questions(mac, addr)
+	return all[len(all)-1:]
 }
 
 // listen returns the first MAC that who finds in a frame before the deadline.

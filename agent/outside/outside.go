@@ -185,7 +185,7 @@ func (o *Channel) replug(ctx context.Context, mac string) error {
 
 // has says whether the guest answers for addr; that somebody else does is an error. Where nobody can be asked it is nobody.
 func (o *Channel) has(ctx context.Context, addr netip.Addr) (bool, error) {
-	used, by, err := netstate.Probe(ctx, o.Bridge, addr)
+	used, by, err := netstate.Ask(ctx, o.Bridge, addr) // its client may be looking whether anybody has it
 	if err != nil || !used {
 		return false, nil //nolint:nilerr // it is asked again
 	}
