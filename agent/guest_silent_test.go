@@ -86,19 +86,21 @@ func TestSilentGuestsAreLookedAt(t *testing.T) {
 	off, cancel := context.WithCancel(t.Context())
 	cancel()
 	var others sync.WaitGroup
-	others.Go(func() {
+	look := func() {
 		for range 100 {
 			if a.guests.expected()[four.Prefix.Addr()] != "web" {
 				t.Error("its address is free")
 			}
 		}
-	})
+	}
+	others.Go(look)
 	if err := a.grantFirst(off, g); err == nil {
 		t.Error("it has its address without a tap")
 	}
 	if has := g.held().Addresses; len(has) != 1 || has[0].Prefix != four.Prefix || !has[0].Granted {
 		t.Errorf("it was given %v", has)
 	}
+	others.Go(look)
 	others.Go(func() { g.remember(func(h *care.Held) { h.Active = 1 }) })
 	if _, err := g.channel().Info(t.Context()); err != nil {
 		t.Error(err)

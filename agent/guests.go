@@ -255,7 +255,7 @@ func (s *guests) expected() map[netip.Addr]string {
 	defer s.mu.Unlock()
 	out := map[netip.Addr]string{}
 	for g := range s.coming {
-		for _, addr := range g.Held.Addresses {
+		for _, addr := range g.held().Addresses {
 			out[addr.Prefix.Addr()] = g.name()
 		}
 	}
