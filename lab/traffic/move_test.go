@@ -31,19 +31,22 @@ func wire(t *testing.T, a, b string, ofA, ofB []string) {
 	}
 }
 
-func waitFor(t *testing.T, c *Client, what string, ok func(Sample) bool) {
+// waitFor waits for such a sample. Samples queue up: those of a flow that was stopped are still told, so flows that are waited for
+// have names of their own.
+func waitFor(t *testing.T, c *Client, what string, ok func(Sample) bool) Sample {
 	t.Helper()
-	limit := time.After(5 * time.Second)
-	for {
+	var last Sample
+	for patience := need.Patient(5 * time.Second); !patience.Over(); {
 		select {
 		case s := <-c.Samples():
-			if ok(s) {
-				return
+			if last = s; ok(s) {
+				return s
 			}
-		case <-limit:
-			t.Fatalf("%s: not seen in 5s", what)
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
+	t.Fatalf("%s: not seen in 5s; last: %+v", what, last)
+	return Sample{}
 }
 
 // The guest announces another address and gives up the first one, as in a
@@ -166,7 +169,7 @@ func TestCommandsLeaveNobody(t *testing.T) {
 	name := namespace(t)
 	c := client(t, name)
 	for command, lives := range map[string]int{"sleep 60 & exit 3": 1, "sleep 60 & sleep 60": 3, "sleep 60 & exec sleep 60": 2} {
-		begin(t, c, Flow{Name: "x", Kind: Exec, Command: command})
+		begin(t, c, Flow{Name: command, Kind: Exec, Command: command})
 		others := func(n int) []int {
 			var left []int
 			for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
@@ -182,9 +185,9 @@ func TestCommandsLeaveNobody(t *testing.T) {
 		}
 		ended := strings.Contains(command, "exit")
 		if ended {
-			waitFor(t, c, "the end of "+command, func(s Sample) bool { return s.Flow == "x" && s.Alive == 0 })
+			waitFor(t, c, "the end of "+command, func(s Sample) bool { return s.Flow == command && s.Alive == 0 })
 		}
-		if r := end(t, c, "x"); r.Survived == ended {
+		if r := end(t, c, command); r.Survived == ended {
 			t.Errorf("%s: survived: %v", command, r.Survived)
 		}
 		if left := others(0); len(left) > 0 {

@@ -170,11 +170,11 @@ func TestCommandsThatEnd(t *testing.T) {
 	c := client(t, namespace(t))
 	const refused = `echo page; printf 'no \033[1mroute\n\n' >&2; exit 3`
 	for command, ended := range map[string]string{"true": "", "exit 3": "exit status 3", refused: "exit status 3: no  [1mroute", "sleep 60": ""} {
-		begin(t, c, Flow{Name: "x", Kind: Exec, Command: command})
+		begin(t, c, Flow{Name: command, Kind: Exec, Command: command})
 		if time.Sleep(100 * time.Millisecond); ended != "" {
-			waitFor(t, c, "the end of "+command, func(s Sample) bool { return s.Flow == "x" && s.Alive == 0 })
+			waitFor(t, c, "the end of "+command, func(s Sample) bool { return s.Flow == command && s.Alive == 0 })
 		}
-		if r := end(t, c, "x"); r.Survived != (ended == "") || r.Connections[0].Error != ended {
+		if r := end(t, c, command); r.Survived != (ended == "") || r.Connections[0].Error != ended {
 			t.Errorf("%q: survived %v, ended by %q, want %q", command, r.Survived, r.Connections[0].Error, ended)
 		}
 	}
