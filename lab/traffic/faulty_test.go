@@ -79,7 +79,8 @@ func TestOneFlippedByteIsFound(t *testing.T) {
 			c := client(t, outer)
 			begin(t, c, Flow{Name: "x", Kind: test.kind, Rate: 20e6})
 			<-flipped
-			time.Sleep(100 * time.Millisecond) // and what is behind it
+			found := waitFor(t, c, "the flipped byte", func(s Sample) bool { return s.Corrupt > 0 })
+			waitFor(t, c, "what is behind it", func(s Sample) bool { return s.Records > found.Records })
 			r := end(t, c, "x")
 			if r.Corrupt != 1 || r.Lost > 1 || !r.Survived {
 				t.Errorf("corrupt %d, lost %d, survived %v", r.Corrupt, r.Lost, r.Survived)
@@ -121,7 +122,7 @@ func TestLostAndRepeatedRecordsAreCounted(t *testing.T) {
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: Ticks})
 	<-over
-	time.Sleep(time.Second)
+	waitFor(t, c, "all records, and a pong", func(s Sample) bool { return s.Records >= 7 && s.Retransmits >= 7 })
 	r := end(t, c, "x")
 	if r.Lost != 4 || r.Repeated != 2 || r.Records != 7 || r.Retransmits < 7 {
 		t.Errorf("lost %d, repeated %d, records %d, retransmits %d; want 4, 2, 7, 7", r.Lost, r.Repeated, r.Records, r.Retransmits)
