@@ -135,7 +135,7 @@ func TestNothingOutlivesTheClient(t *testing.T) {
 		begin(t, c, Flow{Name: "x", Kind: Exec, Command: "exec sleep 60"})
 		switch how {
 		case "close":
-			if err := c.Close(); err != nil {
+			if err := leave(c); err != nil {
 				t.Error(err)
 			}
 		case "cancel":
