@@ -40,22 +40,31 @@ type book struct {
 }
 
 // readBook reads the table; one that does not exist reads as empty.
-func readBook() (book, error) { return steady(listBook) }
+func readBook() (book, error) { return readComments(unix.NFPROTO_BRIDGE, "") }
 
-func listBook() (book, error) {
+// readComments reads our table of a family, or one chain of it, where that is not "".
+func readComments(family byte, chain string) (book, error) {
+	return steady(func() (book, error) { return listComments(family, chain) })
+}
+
+func listComments(family byte, chain string) (book, error) {
 	b := book{chains: map[string][]string{}}
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return b, fmt.Errorf("open netfilter socket: %w", err)
 	}
 	defer c.Close()
-	name, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: unix.NFTA_RULE_TABLE, Data: []byte(tableName + "\x00")}})
+	of := []netlink.Attribute{{Type: unix.NFTA_RULE_TABLE, Data: []byte(tableName + "\x00")}}
+	if chain != "" {
+		of = append(of, netlink.Attribute{Type: unix.NFTA_RULE_CHAIN, Data: []byte(chain + "\x00")})
+	}
+	name, err := netlink.MarshalAttributes(of)
 	if err != nil {
 		return b, err
 	}
 	replies, err := c.Execute(netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE), Flags: netlink.Request | netlink.Dump},
-		Data:   append([]byte{unix.NFPROTO_BRIDGE, 0, 0, 0}, name...),
+		Data:   append([]byte{family, 0, 0, 0}, name...),
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return b, nil

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // Stands says whether all of s is there, as after Set(s), but forwarding entries. Whoever loads a
@@ -103,7 +105,7 @@ func stands(s State) (bool, error) {
 		!slices.Equal(b.chains[chainUp+s.Guest], comments(input(s))) {
 		return false, nil
 	}
-	leftAlone, err := untrackedChains()
+	leftAlone, err := readComments(unix.NFPROTO_INET, "")
 	if err != nil {
 		return false, err
 	}
@@ -122,7 +124,7 @@ func stands(s State) (bool, error) {
 				return false, nil
 			}
 		case untracked:
-			if !slices.Contains(leftAlone, r) {
+			if !r.asNow(leftAlone.chains[r.chain()]) {
 				return false, nil
 			}
 		case opening:

@@ -1,6 +1,7 @@
 package netstate_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -102,4 +103,34 @@ func (w *world) putBack(h string, s netstate.State) {
 		}
 		return netstate.Set(s)
 	})
+}
+
+// TestUntrackedOfAnEarlierRelease: what an earlier release has left alone of connection tracking by fewer rules is missed, and by those of
+// now from then on, as is what somebody has taken out of a chain; other addresses' chains stay as they are.
+func TestUntrackedOfAnEarlierRelease(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	before := w.dumps()
+	w.set("ha", home(true))
+	w.set("hb", abroad())
+	for h, s := range map[string]netstate.State{"ha": home(true), "hb": abroad()} {
+		now := w.rules(h)
+		for what, rules := range map[string]string{
+			"of an earlier release": "add rule inet godwit %[1]s ip saddr %[2]s notrack; add rule inet godwit %[1]s ip daddr %[2]s notrack",
+			"of nobody":             "add rule inet godwit %[1]s ip saddr %[2]s notrack",
+			"empty":                 "",
+		} {
+			w.stands(h, s, true)
+			chain := "untracked-" + guest4.String()
+			w.load(h, "flush chain inet godwit "+chain)
+			if rules != "" {
+				w.load(h, fmt.Sprintf(rules, chain, guest4))
+			}
+			w.stands(h, s, false)
+			w.putBack(h, s)
+			if got := w.rules(h); got != now {
+				t.Errorf("%s, rules %s: %s, want %s", h, what, got, now)
+			}
+		}
+	}
+	w.cleared(before, "web")
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,21 +34,39 @@ func (u untracked) chain() string {
 	return chainUntracked + strings.ReplaceAll(u.addr.String(), ":", "_")
 }
 
+// rules are those of the chain. Their comments are compared, see bridgeRule.
+func (u untracked) rules() []bridgeRule {
+	notrack := []expr.Any{&expr.Notrack{}}
+	return []bridgeRule{
+		{words("tracked", "from", u.addr.String(), "to", "host"), join(ipSrcInet(u.addr), forHost(), accept())},
+		{words("untracked", "from", u.addr.String()), join(ipSrcInet(u.addr), notrack)},
+		{words("untracked", "to", u.addr.String()), join(ipDstInet(u.addr), notrack)},
+	}
+}
+
+// anyhow are the rules of a kernel that cannot tell in a rule what is for the host.
+func (u untracked) anyhow() []bridgeRule { return u.rules()[1:] }
+
+// asNow says whether the chain holds the rules of now: an earlier release made others.
+func (u untracked) asNow(held []string) bool {
+	return slices.Equal(held, comments(u.rules())) || slices.Equal(held, comments(u.anyhow()))
+}
+
 func (u untracked) ensure(*kernel) error {
 	all, err := untrackedChains()
-	if err != nil {
-		return wrap(err, "leave %s untracked", u.addr)
-	}
-	for _, a := range all {
-		if a == u {
+	there := slices.Contains(all, u)
+	if err == nil && there {
+		var b book
+		if b, err = readComments(unix.NFPROTO_INET, u.chain()); err == nil && u.asNow(b.chains[u.chain()]) {
 			return nil
 		}
 	}
+	if err != nil {
+		return wrap(err, "leave %s untracked", u.addr)
+	}
 	lacks := func(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) }
-	notrack := []expr.Any{&expr.Notrack{}}
-	rules := [][]expr.Any{join(ipSrcInet(u.addr), forHost(), accept()), join(ipSrcInet(u.addr), notrack), join(ipDstInet(u.addr), notrack)}
-	if err = u.make(rules); lacks(err) {
-		err = u.make(rules[1:]) // a kernel that cannot tell in a rule what is for the host
+	if err = u.make(u.rules(), there); lacks(err) {
+		err = u.make(u.anyhow(), there)
 	}
 	if lacks(err) {
 		return nil // one that tracks nothing
@@ -54,13 +74,17 @@ func (u untracked) ensure(*kernel) error {
 	return wrap(err, "leave %s untracked", u.addr)
 }
 
-func (u untracked) make(rules [][]expr.Any) error {
+// make has the chain hold rules instead of what it held (anew), in one transaction: at any instant packets meet the one or the other.
+func (u untracked) make(rules []bridgeRule, anew bool) error {
 	return batch(func(c *nftables.Conn) error {
 		t := c.AddTable(untrackedTable())
 		chain := c.AddChain(&nftables.Chain{Table: t, Name: u.chain(), Type: nftables.ChainTypeFilter,
 			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
-		for _, exprs := range rules {
-			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: exprs})
+		if anew {
+			c.FlushChain(chain)
+		}
+		for _, r := range rules {
+			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: r.exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, r.comment)})
 		}
 		return nil
 	})
