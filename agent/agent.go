@@ -189,6 +189,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	lost := a.readopt(ctx)
 	a.restoreDetours(ctx)
 	a.endAstray(ctx)
+	a.dropStrays()
 	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
 	a.resumeEndings()

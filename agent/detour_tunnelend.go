@@ -83,3 +83,11 @@ func (a *Agent) endAstray(ctx context.Context) {
 		a.log.Warn("tunnel of no detour ended", "tunnel", name, "error", err)
 	}
 }
+
+// dropStrays removes what leads to or from no guest, and an agent of another release has left in the kernel. It is for the start, too.
+func (a *Agent) dropStrays() {
+	removed, err := a.detours.DropStrays()
+	if len(removed) > 0 || err != nil {
+		a.log.Warn("network state of no guest removed", "entries", removed, "error", err)
+	}
+}

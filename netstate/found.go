@@ -154,9 +154,40 @@ func CleanUp(keep []string) (removed []string, err error) {
 	if err != nil {
 		return removed, err
 	}
-	k := newKernel()
-	stray, err := strays(k, resourcesOf(states, possible))
+	swept, err := removeStrays(resourcesOf(states, possible))
+	removed = append(removed, swept...)
 	var errs []error
+	if len(states) == 0 && len(b.chains) > 0 {
+		errs = append(errs, b.tear())
+		removed = append(removed, "nftables table bridge "+tableName)
+	}
+	return removed, errors.Join(append(errs, err)...)
+}
+
+// RemoveStrays removes all that Found calls stray and none of needed asks for: somebody may have taken the notes of those away, and
+// Set not have put them back yet. It says what that was.
+func RemoveStrays(needed []State) (removed []string, err error) {
+	mu.Lock()
+	defer mu.Unlock()
+	b, err := readBook()
+	if err != nil {
+		return nil, fmt.Errorf("look for network state: %w", err)
+	}
+	states, _, err := b.states()
+	if err != nil {
+		return nil, fmt.Errorf("look for network state: %w", err)
+	}
+	keep := resourcesOf(states, possible)
+	for _, s := range needed {
+		keep = append(keep, possible(s)...)
+	}
+	return removeStrays(keep)
+}
+
+func removeStrays(keep []resource) (removed []string, err error) {
+	k := newKernel()
+	stray, err := strays(k, keep)
+	errs := []error{err}
 	for _, r := range stray {
 		if e := r.remove(k); e != nil {
 			errs = append(errs, e)
@@ -164,9 +195,5 @@ func CleanUp(keep []string) (removed []string, err error) {
 		}
 		removed = append(removed, describe(r))
 	}
-	if len(states) == 0 && len(b.chains) > 0 {
-		errs = append(errs, b.tear())
-		removed = append(removed, "nftables table bridge "+tableName)
-	}
-	return removed, errors.Join(append(errs, err)...)
+	return removed, errors.Join(errs...)
 }

@@ -134,3 +134,41 @@ func TestUntrackedOfAnEarlierRelease(t *testing.T) {
 	}
 	w.cleared(before, "web")
 }
+
+// TestRemoveStrays: entries of a guest whose notes somebody took away are stray, unless who removes them says that they are needed; a guest's beside it
+// stay in any case, and what leads to it passes.
+func TestRemoveStrays(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.tunnel("gw1", "4790")
+	w.echo("gb")
+	w.set("hb", abroad())
+	w.set("ha", home(true))
+	alone := w.Run("ha", "sh", "-c", "ip rule; ip -6 rule; ip route show table all proto 0x67; ip -6 route show table all proto 0x67; ip neigh show proxy")
+	w.set("ha", of("db", home(true)))
+	w.load("ha", "delete chain bridge godwit about-db")
+	for _, needed := range [][]netstate.State{{of("db", home(true))}, nil} {
+		w.Do("ha", func() error {
+			removed, err := netstate.RemoveStrays(needed)
+			if (len(removed) == 0) != (needed != nil) {
+				t.Errorf("%d are needed; removed %q", len(needed), removed)
+			}
+			return err
+		})
+	}
+	w.Do("ha", func() error {
+		inv, err := netstate.Found()
+		if len(inv.Stray) > 0 {
+			t.Errorf("still there: %q", inv.Stray)
+		}
+		return err
+	})
+	if got := w.Run("ha", "sh", "-c", "ip rule; ip -6 rule; ip route show table all proto 0x67; ip -6 route show table all proto 0x67; ip neigh show proxy"); got != alone {
+		t.Errorf("it leads\n%s, before\n%s", got, alone)
+	}
+	w.stands("ha", home(true), true)
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		if !w.answers(addr, long) {
+			t.Errorf("%s does not answer", addr)
+		}
+	}
+}

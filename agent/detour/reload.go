@@ -17,12 +17,7 @@ func (s *Store) PutBack() ([]string, error) {
 	s.mu.Lock()
 	reloaded := now != s.rules
 	s.rules = now // what is changed from here on, also by us, is seen the next time
-	var wants []netstate.State
-	for guest := range s.guests() {
-		if want := s.want(guest); !want.Empty() {
-			wants = append(wants, want)
-		}
-	}
+	wants := s.wants()
 	s.mu.Unlock()
 	if len(wants) == 0 {
 		return nil, nil
@@ -43,6 +38,25 @@ func (s *Store) PutBack() ([]string, error) {
 		}
 	}
 	return hurt, err
+}
+
+// wants are what the detours of all guests ask for.
+func (s *Store) wants() (all []netstate.State) {
+	for guest := range s.guests() {
+		if want := s.want(guest); !want.Empty() {
+			all = append(all, want)
+		}
+	}
+	return all
+}
+
+// DropStrays removes what carries our marks in the kernel and is of no guest, and says what that was. An agent of an older release, to which the
+// host was rolled back, leaves what it does not know of its guests, such as a rule that has the host ask its neighbours in the name of
+// one: theirs would lead to this host when that one is at home again. It is for the start: later nothing strays.
+func (s *Store) DropStrays() (removed []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return netstate.RemoveStrays(s.wants())
 }
 
 // guests are those that have detours.
