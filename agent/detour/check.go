@@ -3,12 +3,14 @@ package detour
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
 
 	"godwit/agent/config"
 	"godwit/agent/statefile"
+	"godwit/netstate"
 )
 
 // detourForm is that of a detour's id: the migration that made it, and, where it leads from
@@ -80,4 +82,19 @@ func (d *Detour) Check() error {
 		}
 	}
 	return nil
+}
+
+// onLink names the subnet of addresses whose home is here, where the file does not: an older release, which may have written it since, knows of none.
+func (d *Detour) onLink(n config.Network) {
+	lists := [][]netstate.Away{d.Away, d.Standing}
+	for _, sent := range d.Sent {
+		lists = append(lists, sent)
+	}
+	for _, list := range lists {
+		for i := range list {
+			if a := &list[i]; a.Gateway.IsValid() && !a.Subnet.IsValid() {
+				a.Subnet = n.OnLink(netip.PrefixFrom(a.Addr, 0))
+			}
+		}
+	}
 }

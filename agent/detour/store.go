@@ -153,6 +153,9 @@ func Load(path string, n config.Network) (*Store, error) {
 	}
 	s := New(path, n, map[string]*Detour{})
 	maps.Copy(s.byID, written)
+	for _, d := range s.byID {
+		d.onLink(n)
+	}
 	s.caughtUp()
 	s.believe(clock.Now())
 	for guest := range s.guests() {

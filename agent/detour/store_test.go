@@ -305,6 +305,33 @@ func TestLoadDetours(t *testing.T) {
 	}
 }
 
+// TestOfAnOlderRelease: an address whose home is here has its subnet, also where the file is from a release that knows of none; what is from elsewhere has none.
+func TestOfAnOlderRelease(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "detours.json")
+	narrow := netip.MustParsePrefix("10.1.1.0/28")
+	d := detourOf("m-00000001", 1, []netstate.Away{
+		{Addr: ours, Gateway: router}, {Addr: ours.Next(), Gateway: router, Subnet: narrow}, {Addr: theirs}, {Addr: theirs.Next(), Gateway: router}}, nil)
+	d.Tunnel = tunnel.Config{}
+	d.Standing, d.Sent = []netstate.Away{d.Away[0]}, map[string][]netstate.Away{"m-00000002": {d.Away[0]}}
+	if err := statefile.Write(path, map[string]*Detour{d.ID: d}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Load(path, config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), Gateway4: router})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, _ := s.Get(d.ID)
+	own := netip.MustParsePrefix("10.1.1.0/24")
+	for i, want := range []netip.Prefix{own, narrow, {}, {}} {
+		if got := read.Away[i].Subnet; got != want {
+			t.Errorf("%s: subnet %v, want %v", read.Away[i].Addr, got, want)
+		}
+	}
+	if sent := read.Sent["m-00000002"]; read.Standing[0].Subnet != own || len(sent) != 1 || sent[0].Subnet != own {
+		t.Errorf("of standing %v, of sent %v", read.Standing, sent)
+	}
+}
+
 // TestDetoursAreCopied: who has asked for a detour is not reached by its later changes.
 func TestDetoursAreCopied(t *testing.T) {
 	first, second := netip.MustParseAddr("10.1.1.20"), netip.MustParseAddr("10.1.1.21")
