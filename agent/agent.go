@@ -196,6 +196,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.owedWords.resume()
 	a.resumeAsking()
 	a.resumeNames()
+	a.actors.Go(func() { a.tellOfAway(ctx) })
 	a.actors.Go(func() { a.warnOfUncared(ctx) }) // a QEMU that hangs is waited for
 }
 

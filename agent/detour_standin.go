@@ -305,17 +305,7 @@ const (
 func (a *Agent) announce(id string) {
 	tell := func() bool {
 		d, ok := a.detours.Get(id)
-		mac, err := hardwareOf(a.config.Network.Bridge)
-		for _, away := range d.Away {
-			way, transit := a.detours.ComesFrom(d.Guest, away.Addr)
-			if away.Active && !(transit && way != "") {
-				err = errors.Join(err, netstate.Announce(a.config.Network.LAN, away.Addr, mac))
-			}
-		}
-		if err != nil {
-			a.log.Warn("announce addresses", "detour", id, "error", err)
-		}
-		return ok && err == nil
+		return a.tellOf(d, a.config.Network.LAN) && ok
 	}
 	if !tell() {
 		return
