@@ -1,7 +1,6 @@
 package detour
 
 import (
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -205,68 +204,6 @@ func TestGoneOn(t *testing.T) {
 	s.byID["t3"] = detourOf("t3", 3, nil, []netstate.Visiting{back}, "t5a")
 	if now := s.want("web"); len(now.Visiting) != 1 || now.Visiting[0].Tunnel != "t3" {
 		t.Errorf("come again: %+v", now)
-	}
-}
-
-// TestBringHome: what sent the address away is kept for the way back, and frames to the MAC
-// with which it left still find it.
-func TestBringHome(t *testing.T) {
-	left, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	sent := detourOf("t1", 1, []netstate.Away{{Addr: ours, MAC: left, Tunnel: "t1", Active: true}, {Addr: other, MAC: left, Tunnel: "t1", Active: true}}, nil)
-	d := &Detour{ID: "t2", Guest: "web", Taps: []string{"t0a"}, Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
-	if err := bringHome(map[string]*Detour{"t1": sent, "t2": d}, d); err != nil {
-		t.Fatal(err)
-	}
-	want := []netstate.Visiting{{Addr: ours, MAC: now, Known: left, Tap: "t0a"}}
-	if diff := cmp.Diff(want, d.Visiting, cmpopts.EquateComparable(netip.Addr{})); diff != "" || d.Coming != nil {
-		t.Error(diff, d.Coming)
-	}
-	if len(d.Sent["t1"]) != 1 || d.Sent["t1"][0].Addr != ours || len(sent.Away) != 1 || sent.Away[0].Addr != other {
-		t.Errorf("sent %+v, still away %+v", d.Sent, sent.Away)
-	}
-	if !ComesBack(*sent, []Detour{*sent, *d}) || ComesBack(*d, []Detour{*sent, *d}) {
-		t.Error("the tunnel that the address left must stay while the migration is under way, and no other")
-	}
-	d.Leased = true
-	if ComesBack(*sent, []Detour{*sent, *d}) {
-		t.Error("it stays when the migration is over")
-	}
-}
-
-// TestGoesHomeOnThisLink: what neighbours send to an address that goes home to another host of the site is ready to follow its guest, and does from
-// the flip on, until that is taken back; what else came here stays as it is.
-func TestGoesHomeOnThisLink(t *testing.T) {
-	spare := net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	came := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}}, {Addr: other, Tunnel: "t1", Taps: []string{"t0a"}}}, "t0a")
-	goes := detourOf("t2", 2, nil, nil, "t0a")
-	goes.Leaving = []netstate.Visiting{{Addr: ours, Known: spare}}
-	s := &Store{byID: map[string]*Detour{"t1": came, "t2": goes}}
-	for _, led := range []bool{false, true, false} {
-		goes.Led = led
-		want := slices.Clone(came.Visiting)
-		want[0].Known, want[0].Leaves, want[0].Active = spare, "t2", led
-		if diff := cmp.Diff(want, s.want("web").Visiting, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-			t.Errorf("led %v: %s", led, diff)
-		}
-	}
-	if goes.Leave(nil); goes.Leaving != nil {
-		t.Error("it is not forgotten when the guest has gone")
-	}
-}
-
-// TestBringHomeByEitherMAC: neighbours may know an address that comes home by either of its guest's MACs: frames to the one that it has not now
-// still find it.
-func TestBringHomeByEitherMAC(t *testing.T) {
-	one, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	for _, c := range []struct{ mac, known, want net.HardwareAddr }{{one, now, one}, {now, one, one}, {one, nil, one}, {now, nil, nil}} {
-		sent := detourOf("t1", 1, []netstate.Away{{Addr: ours, MAC: c.mac, Known: c.known, Tunnel: "t1", Active: true}}, nil)
-		d := &Detour{ID: "t2", Guest: "web", Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
-		if err := bringHome(map[string]*Detour{"t1": sent, "t2": d}, d); err != nil {
-			t.Fatal(err)
-		}
-		if got := d.Visiting[0].Known; got.String() != c.want.String() {
-			t.Errorf("away as %v or %v, at home as %v: known as %v, want %v", c.mac, c.known, now, got, c.want)
-		}
 	}
 }
 
