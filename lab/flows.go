@@ -156,14 +156,31 @@ func (r *run) startLate(ctx context.Context, t scenario.Traffic) error {
 		case <-ctx.Done():
 		}
 	}()
-	err := r.startFlow(ctx, t)
-	for begun := time.Now(); err != nil && time.Since(begun) < r.patience && clock.Sleep(ctx, 200*time.Millisecond); {
-		err = r.startFlow(ctx, t) // its guest may be on its way, or an agent down
-	}
+	err := r.keepStarting(ctx, t, r.patience) // its guest may be on its way, or an agent down
 	if err != nil && ctx.Err() != nil && !strings.Contains(err.Error(), errRunEnded.Error()) {
 		return fmt.Errorf("traffic %s: %w", t.Name, errRunEnded)
 	}
 	return err
+}
+
+// keepStarting starts a flow, again and again for that long.
+func (r *run) keepStarting(ctx context.Context, t scenario.Traffic, patience time.Duration) error {
+	err := r.startFlow(ctx, t)
+	for begun := time.Now(); err != nil && time.Since(begun) < patience && clock.Sleep(ctx, 200*time.Millisecond); {
+		err = r.startFlow(ctx, t)
+	}
+	return err
+}
+
+// serverPatience is how long a flow waits for what serves it in a guest that has its address, and in which nobody can be asked whether it is ready.
+const serverPatience = time.Minute
+
+// startFirst starts a flow at time 0. A guest by DHCP counts as booted when it has its address, and what serves may listen later.
+func (r *run) startFirst(ctx context.Context, t scenario.Traffic) error {
+	if g, _ := r.w.scenario.Guest(t.Guest); g.Agent != "dhcp" {
+		return r.startFlow(ctx, t)
+	}
+	return r.keepStarting(ctx, t, serverPatience)
 }
 
 // watchSamples keeps every client's samples until the client ends.

@@ -287,6 +287,57 @@ func TestLateFlowAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestServerThatListensLate: of a guest in which nobody can be asked it is not known when what serves is up: its flows are tried until it is.
+func TestServerThatListensLate(t *testing.T) {
+	const there = "127.77.3.2"
+	for agent, again := range map[string]bool{"godwit": false, "dhcp": true} {
+		r := aRun()
+		r.w.scenario.Guests = []scenario.Guest{{Name: "web", Agent: agent}}
+		phone, err := traffic.StartClient(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer phone.Close()
+		r.w.clients = map[string]*traffic.Client{"phone": phone}
+		r.flows, r.results = map[string]*flowTrace{}, map[string]traffic.Result{}
+		asked := make(chan struct{}, 1<<10)
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /v1/host", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"guests":[{"name":"web","addresses":[{"prefix":"%s/8"}]}]}`, there)
+			asked <- struct{}{}
+		})
+		r.hasWeb(t, mux)
+		ctx, cancel := context.WithCancel(t.Context())
+		tried := make(chan error, 1)
+		go func() {
+			tried <- r.startFirst(ctx, scenario.Traffic{Name: "t", Client: "phone", Guest: "web", Kind: traffic.Ticks, Family: "v4", Connections: 1})
+		}()
+		if !again {
+			if err := <-tried; err == nil || !strings.Contains(err.Error(), "connection refused") {
+				t.Errorf("%s: %v", agent, err)
+			}
+			cancel()
+			continue
+		}
+		<-asked
+		<-asked // it was refused, and tries again
+		server, err := net.Listen("tcp4", there+":7001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := server.Accept(); err != nil { // else the test's time is over
+			t.Error(err)
+		} else {
+			c.Close()
+		}
+		cancel()
+		if err := <-tried; err == nil {
+			t.Error("it has begun with nobody")
+		}
+		server.Close()
+	}
+}
+
 // TestKillOfAQEMUThatIsNotThere: the destination's is waited for as long as the migration
 // lasts, the source's has ended already.
 func TestKillOfAQEMUThatIsNotThere(t *testing.T) {

@@ -178,7 +178,7 @@ func (r *run) prepare(ctx context.Context) error {
 		if t.Start > 0 {
 			continue
 		}
-		if err := r.startFlow(ctx, t); err != nil {
+		if err := r.startFirst(ctx, t); err != nil {
 			return err
 		}
 	}
