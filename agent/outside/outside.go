@@ -119,7 +119,7 @@ func (o *Channel) Configure(ctx context.Context, p guest.Configure) (guest.Confi
 	defer cancel()
 	words := make(chan dhcp.Word, 16)
 	addr := p.Addrs[i]
-	own, err := o.has(ctx, addr.Addr())
+	own, err := o.has(ctx, addr.Addr(), time.Time{})
 	if err != nil {
 		return guest.Configured{}, o.refused(nic, err)
 	}
@@ -183,9 +183,21 @@ func (o *Channel) replug(ctx context.Context, mac string) error {
 	return o.SetLink(context.WithoutCancel(ctx), mac, true)
 }
 
-// has says whether the guest answers for addr; that somebody else does is an error. Where nobody can be asked it is nobody.
-func (o *Channel) has(ctx context.Context, addr netip.Addr) (bool, error) {
-	used, by, err := netstate.Ask(ctx, o.Bridge, addr) // its client may be looking whether anybody has it
+// looksFor is for how long a client that was given an address looks whether anybody has it, at most: PROBE_WAIT, two times PROBE_MAX and
+// ANNOUNCE_WAIT of RFC 5227 §1.1, and as much again.
+const looksFor = 14 * time.Second
+
+// looks says whether the client of a NIC that took an address then, or may at any moment, looks whether anybody has it.
+func looks(took time.Time) bool { return time.Since(took) < looksFor }
+
+// has says whether the guest answers for addr, which it took then, zero: it is not to take it yet; that somebody else does is an error.
+// Where nobody can be asked it is nobody. Who looks is asked by what claims nothing alone, which a guest that filters by reverse path does not answer.
+func (o *Channel) has(ctx context.Context, addr netip.Addr, took time.Time) (bool, error) {
+	ask := netstate.Probe
+	if looks(took) {
+		ask = netstate.Ask
+	}
+	used, by, err := ask(ctx, o.Bridge, addr)
 	if err != nil || !used {
 		return false, nil //nolint:nilerr // it is asked again
 	}
@@ -198,9 +210,11 @@ func (o *Channel) has(ctx context.Context, addr netip.Addr) (bool, error) {
 // taken waits until the guest has taken its address. The error says how far it came.
 func (o *Channel) taken(ctx context.Context, mac string, addr netip.Addr, words <-chan dhcp.Word) error {
 	far := fmt.Errorf("its NIC %s asks for no address by DHCP; run a client of DHCP on it in the guest", mac)
+	took := time.Now() // or will
 	for {
 		select {
 		case w := <-words:
+			took = time.Now()
 			switch w {
 			case dhcp.Asks:
 				far = fmt.Errorf("its NIC %s asked by DHCP and took no answer; see whether its client refuses %s", mac, addr)
@@ -210,12 +224,12 @@ func (o *Channel) taken(ctx context.Context, mac string, addr netip.Addr, words 
 				return &InUseError{o.Guest, addr, "somebody (its NIC " + mac + " declined it)"}
 			case dhcp.Takes:
 				far = fmt.Errorf("its NIC %s took %s by DHCP, and does not answer there", mac, addr)
-				if own, err := o.has(ctx, addr); own || err != nil {
+				if own, err := o.has(ctx, addr, took); own || err != nil {
 					return err
 				}
 			}
 		case <-time.After(500 * time.Millisecond):
-			if own, err := o.has(ctx, addr); own || err != nil {
+			if own, err := o.has(ctx, addr, took); own || err != nil {
 				return err
 			}
 		case <-o.done:

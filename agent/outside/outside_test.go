@@ -101,3 +101,19 @@ func TestInUseBySomebodyElse(t *testing.T) {
 		}
 	}
 }
+
+// TestLooks: a client that was given an address looks at first whether anybody has it, and would take who claims it for its owner.
+func TestLooks(t *testing.T) {
+	for name, c := range map[string]struct {
+		took time.Time
+		want bool
+	}{
+		"it is not to take it yet": {time.Time{}, false},
+		"it took it just now":      {time.Now(), true},
+		"it took it long ago":      {time.Now().Add(-looksFor), false},
+	} {
+		if got := looks(c.took); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
