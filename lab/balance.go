@@ -160,7 +160,7 @@ func (r *run) balanceOf(ctx context.Context, name string, links map[string]wan.C
 		b.err = err
 		return b
 	}
-	toGuest, fromGuest := passedMeter(counters.Meter, addrs)
+	toGuest, fromGuest := r.w.edges.guests.passedMeter(counters.Meter, addrs)
 	r.mu.Lock()
 	r.held.got(name, toGuest)
 	edge := flowCount{toGuest: r.held.passed(name, after, addrs).toGuest, fromGuest: r.held.passed(name, before, addrs).fromGuest}
@@ -176,14 +176,14 @@ func (r *run) balanceOf(ctx context.Context, name string, links map[string]wan.C
 }
 
 // passedMeter is what a guest's own counters have of its clients' packets: of those to it by the address that they went to.
-func passedMeter(meter []guest.Metered, addrs map[netip.Addr]bool) (toGuest map[netip.Addr]int64, fromGuest int64) {
+func (s subnets) passedMeter(meter []guest.Metered, addrs map[netip.Addr]bool) (toGuest map[netip.Addr]int64, fromGuest int64) {
 	toGuest = map[netip.Addr]int64{}
 	for _, m := range meter {
 		switch {
 		case !counted(m.Proto, m.Port):
-		case !m.Out && addrs[m.Dst]:
+		case !m.Out && addrs[m.Dst] && !s.has(m.Src):
 			toGuest[m.Dst] += int64(m.Packets)
-		case m.Out && addrs[m.Src]:
+		case m.Out && addrs[m.Src] && !s.has(m.Dst):
 			fromGuest += int64(m.Packets)
 		}
 	}

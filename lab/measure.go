@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
+	"godwit/lab/scenario"
 	"godwit/lab/topo"
 	"godwit/lab/traffic/record"
 	"godwit/netstate/meter"
@@ -18,11 +20,33 @@ import (
 type edges struct {
 	mu     sync.Mutex
 	meters []*meter.Meter
+	guests subnets
+}
+
+// subnets are those of all sites' guests.
+type subnets []netip.Prefix
+
+// guestsOf are those of a scenario.
+func guestsOf(s *scenario.Scenario) (all subnets) {
+	for i := range s.Sites {
+		for _, net := range []netip.Prefix{s.Sites[i].GuestV4, s.Sites[i].GuestV6} {
+			if net.IsValid() {
+				all = append(all, net)
+			}
+		}
+	}
+	return all
+}
+
+// has says whether the other end of a guest's packet is a guest as well, and no client. Two of one host meet on its bridge: what they say passes an edge
+// or none, as they move.
+func (s subnets) has(peer netip.Addr) bool {
+	return slices.ContainsFunc(s, func(net netip.Prefix) bool { return net.Contains(peer) })
 }
 
 // openEdges puts a meter on every port.
-func openEdges(t *topo.Topo) (*edges, error) {
-	e := &edges{}
+func openEdges(t *topo.Topo, guests subnets) (*edges, error) {
+	e := &edges{guests: guests}
 	for site, edge := range t.EdgeDevices() {
 		err := netns.Do(edge.Namespace, func() error {
 			for _, device := range edge.Devices {
@@ -82,16 +106,19 @@ func (e *edges) count(addrs map[netip.Addr]bool) (map[netip.Addr]flowCount, erro
 			return nil, err
 		}
 		for key, n := range counts {
-			if !counted(key.Proto, key.Port) {
-				continue
-			}
-			if key.Out && addrs[key.Dst] {
-				out[key.Dst] = out[key.Dst].plus(flowCount{toGuest: int64(n.Packets)})
-			}
-			if !key.Out && addrs[key.Src] {
-				out[key.Src] = out[key.Src].plus(flowCount{fromGuest: int64(n.Packets)})
-			}
+			e.guests.add(out, addrs, key, n)
 		}
 	}
 	return out, nil
+}
+
+// add adds what an edge has counted of a flow to what was counted of addrs.
+func (s subnets) add(out map[netip.Addr]flowCount, addrs map[netip.Addr]bool, key meter.Key, n meter.Count) {
+	switch {
+	case !counted(key.Proto, key.Port):
+	case key.Out && addrs[key.Dst] && !s.has(key.Src):
+		out[key.Dst] = out[key.Dst].plus(flowCount{toGuest: int64(n.Packets)})
+	case !key.Out && addrs[key.Src] && !s.has(key.Dst):
+		out[key.Src] = out[key.Src].plus(flowCount{fromGuest: int64(n.Packets)})
+	}
 }

@@ -163,7 +163,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if w.edges, err = openEdges(w.topo); err != nil {
+	if w.edges, err = openEdges(w.topo, guestsOf(w.scenario)); err != nil {
 		r.tell(err.Error())
 		w.edges = nil
 	}
