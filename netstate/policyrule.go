@@ -141,21 +141,29 @@ func ourRules(fam int) ([]policyRule, error) {
 		return nil, fmt.Errorf("list rules: %w", err)
 	}
 	var ours []policyRule
-	for _, m := range all {
-		if m.Protocol != Protocol || m.Src == nil && m.Dst == nil {
-			continue
+	for i := range all {
+		if r, ok := readPolicyRule(&all[i], fam); ok {
+			ours = append(ours, r)
 		}
-		r := policyRule{iif: m.IifName, priority: m.Priority}
-		switch {
-		case m.Src != nil && m.Dst != nil:
-			r.of = prefix(m.Dst, fam)
-		case m.Src != nil:
-			r.src = prefix(m.Src, fam).Addr()
-		default:
-			r.dst = prefix(m.Dst, fam).Addr()
-			r.own = m.Table != unix.RT_TABLE_MAIN
-		}
-		ours = append(ours, r)
 	}
 	return ours, nil
+}
+
+// readPolicyRule is the inverse of message; false: it is none of ours. A host may be a guest itself, and our helper there marks its rules alike
+// (guest.RuleProtocol), by another priority.
+func readPolicyRule(m *netlink.Rule, fam int) (policyRule, bool) {
+	r := policyRule{iif: m.IifName, priority: m.Priority}
+	if n := r.now().priority; m.Protocol != Protocol || m.Src == nil && m.Dst == nil || n < PriorityHere || n > PriorityHears {
+		return r, false
+	}
+	switch {
+	case m.Src != nil && m.Dst != nil:
+		r.of = prefix(m.Dst, fam)
+	case m.Src != nil:
+		r.src = prefix(m.Src, fam).Addr()
+	default:
+		r.dst = prefix(m.Dst, fam).Addr()
+		r.own = m.Table != unix.RT_TABLE_MAIN
+	}
+	return r, true
 }
