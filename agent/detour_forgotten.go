@@ -63,7 +63,8 @@ func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
 
 func leadsAway(d detour.Detour) bool { return len(d.SendsAway()) > 0 }
 
-// mayRunAt is why a guest may run at the host where its addresses are led; "": that host does not answer, is not named any more, or has none of that name.
+// mayRunAt is why a guest may run at the host where its addresses are led, or beyond; "": that host does not answer, is not named any more, or
+// neither has one of that name nor leads anything after it.
 func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
 	link, _, err := a.link(host)
 	if err != nil {
@@ -81,6 +82,8 @@ func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
 		return ""
 	case said.Has == nil:
 		return "answers, and is of a release that does not say whether it has the guest; upgrade it first"
+	case said.LedOn:
+		return fmt.Sprintf("leads what comes for it on to another; if it runs nowhere any more, say so there: `godwit guest forget %s --away` on %s ends both", guest, host)
 	case *said.Has:
 		return "has it; move it from there, or end it there, and what leads to it goes too"
 	}

@@ -29,8 +29,12 @@ func TestForgetAway(t *testing.T) {
 		answer http.HandlerFunc
 		word   string
 	}{
-		"none of that name there":     {"oslo", has(false), ""},
-		"it is there":                 {"oslo", has(true), "led to oslo, which has it"},
+		"none of that name there": {"oslo", has(false), ""},
+		"it is there":             {"oslo", has(true), "led to oslo, which has it"},
+		"it went on from there": {"oslo", func(w http.ResponseWriter, _ *http.Request) {
+			yes := true
+			peer.Answer(w, presence{Has: &yes, LedOn: true}, nil)
+		}, "which leads what comes for it on to another; if it runs nowhere any more, say so there: `godwit guest forget web --away` on oslo"},
 		"of an older release":         {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, presence{Guests: 1}, nil) }, "does not say whether"},
 		"it refuses":                  {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, nil, notBelieved("not you")) }, "not you"},
 		"it breaks off":               {"oslo", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ""},
@@ -108,6 +112,21 @@ func TestMayBeHere(t *testing.T) {
 		p, _ := said.(presence)
 		if has, _ := json.Marshal(p.Has); err != nil || string(has) != want || p.Guests != 1 {
 			t.Errorf("asked about %q: %+v, %v, want %s", guest, said, err, want)
+		}
+	}
+}
+
+// TestLedOnFrom: a host that has no guest of that name, but leads what comes for it on, says so: the guest may run beyond. What leads
+// to the very host that asks is no such thing: each of the two would wait for the other's end.
+func TestLedOnFrom(t *testing.T) {
+	for caller, want := range map[string]bool{"paris": true, "oslo": false} {
+		a := between(t)
+		sentAway(a, "10.2.1.40", "oslo", "52:54:00:00:00:01")
+		r := callFrom(t, caller, "", nil)
+		r.Form = map[string][]string{"guest": {"web"}}
+		said, err := a.peerPresence(r)
+		if p, _ := said.(presence); err != nil || p.LedOn != want || p.Has == nil || *p.Has != want {
+			t.Errorf("asked by %s: %+v, %v", caller, said, err)
 		}
 	}
 }

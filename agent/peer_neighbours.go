@@ -4,25 +4,31 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"godwit/agent/api"
+	"godwit/agent/detour"
 	"godwit/agent/limits"
+	"godwit/agent/peer"
 	"godwit/internal/oneline"
 )
 
 // presence is what a host says of itself to another.
 type presence struct {
 	Guests int    `json:"guests"`
-	Free   *int64 `json:"free,omitempty"` // bytes; null: not known
-	Has    *bool  `json:"has,omitempty"`  // of the guest that is asked about: it is, or may be, here; null: none was, or by an older release
+	Free   *int64 `json:"free,omitempty"`   // bytes; null: not known
+	Has    *bool  `json:"has,omitempty"`    // of the guest that is asked about: it is, or may be, here, or is led on; null: none was, or by an older release
+	LedOn  bool   `json:"led_on,omitempty"` // what comes for it goes to another host than the one that asks
 }
 
 func (a *Agent) peerPresence(r *http.Request) (any, error) {
 	said := presence{Guests: len(a.guests.all()), Free: a.freeForGuests()}
 	if guest := r.FormValue("guest"); guest != "" {
-		has := a.mayBeHere(guest)
+		caller := peer.Caller(r)
+		said.LedOn = slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool { return d.Peer != caller && leadsAway(d) })
+		has := said.LedOn || a.mayBeHere(guest)
 		said.Has = &has
 	}
 	return said, nil
