@@ -32,6 +32,9 @@ func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
 	if err := cmp.Or(a.guests.readable(name), a.comesHere(name), a.journalLeft(name, "")); err != nil {
 		return nil, err
 	}
+	if a.guests.expects(name) || a.isSilent(name) != nil {
+		return nil, wrong(migration.CodeBusy, "it may be on this host: one of that name is being started, or its QEMU does not answer yet; see `godwit guest ls` in a while")
+	}
 	all := a.detours.List(name)
 	if !slices.ContainsFunc(all, leadsAway) {
 		return nil, wrong(migration.CodeUnknownGuest, "host %s leads nothing after a guest of that name", a.config.Host)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"godwit/agent/api"
+	"godwit/agent/care"
+	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -77,6 +79,15 @@ func TestForgetAwayOfOneThatIsHere(t *testing.T) {
 	_, err := a.apiForgetAway(r)
 	refused(t, "it comes", err, migration.CodeBusy, "brings it to rome")
 	clear(a.incoming)
+	a.silent = map[string]*Guest{"web": {}}
+	_, err = a.apiForgetAway(r)
+	refused(t, "its QEMU does not answer", err, migration.CodeBusy, "it may be on this host")
+	clear(a.silent)
+	starts := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	a.guests.expectAgain(starts)
+	_, err = a.apiForgetAway(r)
+	refused(t, "it is being started", err, migration.CodeBusy, "it may be on this host")
+	a.guests.settled(starts)
 	a.guests.byName["web"] = &Guest{}
 	_, err = a.apiForgetAway(r)
 	refused(t, "it is here", err, migration.CodeUsage, "it is under care on this host")
