@@ -13,6 +13,7 @@ import (
 	"godwit/agent/api"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
+	"godwit/agent/peer"
 	"godwit/migration"
 )
 
@@ -77,8 +78,10 @@ func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
 	defer cancel()
 	var said presence
 	err = link.Call(ctx, http.MethodGet, "/v1/host?guest="+url.QueryEscape(guest), nil, &said)
-	problem := (*migration.Problem)(nil)
+	problem, away := (*migration.Problem)(nil), (*peer.Unreachable)(nil)
 	switch {
+	case errors.As(err, &away) && away.Disbelieved(): // as where a certificate's year is over
+		return fmt.Sprintf("is there: %v; if it is another host by now, take it out of this one's peers", err)
 	case errors.As(err, &problem):
 		return "answers: " + problem.Text
 	case err != nil:

@@ -2,10 +2,15 @@ package agent
 
 import (
 	"encoding/json"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"godwit/agent/api"
 	"godwit/agent/care"
@@ -139,5 +144,38 @@ func TestLedOnFrom(t *testing.T) {
 		if p, _ := said.(presence); err != nil || p.LedOn != want || p.Has == nil || *p.Has != want {
 			t.Errorf("asked by %s: %+v, %v", caller, said, err)
 		}
+	}
+}
+
+// TestForgetAwayOfADisbelievedHost: a host whose certificate is not believed, as where its year is over, has not gone: its guests run.
+func TestForgetAwayOfADisbelievedHost(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := peer.NewFleetCA(dir, time.Now())
+	if err == nil {
+		err = ca.Issue("rome", time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := peer.LoadIdentity(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "rome.pem"), filepath.Join(dir, "rome.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := httptest.NewUnstartedServer(http.NotFoundHandler())
+	other.Config.ErrorLog = log.New(io.Discard, "", 0)
+	other.StartTLS()
+	defer other.Close()
+	at := netip.MustParseAddrPort(other.Listener.Addr().String())
+	link := peer.NewLink(id, "oslo", at.Port(), []peer.Path{{Name: "lo", Local: loopback, Remote: loopback}})
+	defer link.Close()
+	a := between(t)
+	a.links = map[string]*peer.Link{"oslo": link}
+	sentAway(a, "10.2.1.40", "oslo", "52:54:00:00:00:01")
+	r := callFrom(t, "", "", nil)
+	r.SetPathValue("name", "web")
+	_, err = a.apiForgetAway(r)
+	refused(t, "it has another certificate", err, migration.CodeBusy, "led to oslo, which is there: ")
+	if len(a.detours.List("web")) != 1 {
+		t.Error("what leads to its guest has ended")
 	}
 }

@@ -112,12 +112,17 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("call agent %s: no answer over any path: %v; %s", u.Host, u.Cause, u.ask())
 }
 
-// ask is what a person should look at, by how the last try ended.
-func (u *Unreachable) ask() string {
+// Disbelieved says that somebody is there, and that one of the two ends does not believe the other's certificate.
+func (u *Unreachable) Disbelieved() bool {
 	var certificate *tls.CertificateVerificationError
 	var told *net.OpError
+	return errors.As(u.Cause, &certificate) || errors.As(u.Cause, &told) && told.Op == "remote error" // as crypto/tls marks alerts
+}
+
+// ask is what a person should look at, by how the last try ended.
+func (u *Unreachable) ask() string {
 	switch {
-	case errors.As(u.Cause, &certificate), errors.As(u.Cause, &told) && told.Op == "remote error": // as crypto/tls marks alerts
+	case u.Disbelieved():
 		return "are both hosts' certificates of this fleet, and not over? `godwit doctor` on each says it"
 	case errors.As(u.Cause, new(pathless)):
 		return "name its uplinks in this agent's configuration"
