@@ -74,12 +74,11 @@ func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
 	if err != nil {
 		return ""
 	}
-	ctx, cancel := limits.Presence.On(ctx)
-	defer cancel()
-	var said presence
-	err = link.Call(ctx, http.MethodGet, "/v1/host?guest="+url.QueryEscape(guest), nil, &said)
+	said, err := askAbout(ctx, link, guest)
 	problem, away := (*migration.Problem)(nil), (*peer.Unreachable)(nil)
 	switch {
+	case ctx.Err() != nil:
+		return "was being asked as this was called off"
 	case errors.As(err, &away) && away.Disbelieved(): // as where a certificate's year is over
 		return fmt.Sprintf("is there: %v; if it is another host by now, take it out of this one's peers", err)
 	case errors.As(err, &problem):
@@ -94,4 +93,18 @@ func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
 		return "has it; move it from there, or end it there, and what leads to it goes too"
 	}
 	return ""
+}
+
+// askAbout asks a host about a guest, three times where it does not answer: of two paths of which the first was cut just now a call takes the other after 3 s.
+func askAbout(ctx context.Context, link *peer.Link, guest string) (said presence, err error) {
+	for range 3 {
+		ask, cancel := limits.Presence.On(ctx)
+		err = link.Call(ask, http.MethodGet, "/v1/host?guest="+url.QueryEscape(guest), nil, &said)
+		cancel()
+		if problem, away := (*migration.Problem)(nil), (*peer.Unreachable)(nil); err == nil || ctx.Err() != nil ||
+			errors.As(err, &problem) || errors.As(err, &away) && away.Disbelieved() {
+			return said, err
+		}
+	}
+	return said, err
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"log"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/hook"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
@@ -23,6 +26,9 @@ import (
 // TestForgetAway: what leads to a guest that left ends by a person's word where its host does not answer, is not of the fleet any more, or has no guest of that
 // name; where it has, or may have, nothing changes.
 func TestForgetAway(t *testing.T) {
+	before := limits.Presence
+	defer func() { limits.Presence = before }()
+	limits.Presence.For = time.Second
 	has := func(yes bool) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.FormValue("guest") != "web" {
@@ -71,6 +77,39 @@ func TestForgetAway(t *testing.T) {
 		}
 		_, err = a.apiForgetAway(r)
 		refused(t, name+", again", err, migration.CodeUnknownGuest, "leads nothing after a guest of that name")
+	}
+}
+
+// TestForgetAwayIsSureOfSilence: a host that was only not heard, as a path was cut just now or nobody waits any more, does not count as gone.
+func TestForgetAwayIsSureOfSilence(t *testing.T) {
+	before := limits.Presence
+	defer func() { limits.Presence = before }()
+	limits.Presence.For = time.Second
+	for _, calledOff := range []bool{false, true} {
+		a := between(t)
+		r := callFrom(t, "", "", nil)
+		ctx, callOff := context.WithCancel(t.Context())
+		defer callOff()
+		r = r.WithContext(ctx)
+		r.SetPathValue("name", "web")
+		asked := atomic.Int32{}
+		a.links = map[string]*peer.Link{"oslo": linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if calledOff {
+				callOff()
+			}
+			if asked.Add(1) == 1 || calledOff {
+				<-r.Context().Done()
+				return
+			}
+			yes := true
+			peer.Answer(w, presence{Has: &yes}, nil)
+		}))}
+		sentAway(a, "10.2.1.40", "oslo", "52:54:00:00:00:01")
+		_, err := a.apiForgetAway(r)
+		refused(t, "oslo", err, migration.CodeBusy, map[bool]string{false: "which has it", true: "called off"}[calledOff])
+		if len(a.detours.List("web")) != 1 {
+			t.Error("what leads to it has ended")
+		}
 	}
 }
 
