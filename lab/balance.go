@@ -246,38 +246,11 @@ func addressesOf(addrs []migration.Address) (out []netip.Addr) {
 // around is how far from a window edges and guest are compared.
 const around = int64(4 * time.Second)
 
-// bounds are of what was lost by the beginning of a window, and by its end: the smallest differences that were read.
-type bounds struct{ latest, before, after int64 } // latest: the last before the window
-
-// unread is a difference that was not read.
-const unread = int64(math.MaxInt64)
-
-func (b *bounds) take(at, from, to, lost int64) {
-	if at <= from {
-		b.latest = lost
-	}
-	if at >= from-around {
-		b.before = min(b.before, lost)
-	}
-	if at >= to {
-		b.after = min(b.after, lost)
-	}
-}
-
-// within is how many were lost in the window, at most.
-func (b *bounds) within() int64 {
-	if b.latest == unread {
-		return max(b.after, 0)
-	}
-	return max(b.after-min(b.before, b.latest), 0)
-}
-
 // dropped is how many packets between edges and guest were lost in a window, at most.
 // What is lost by some moment is no more than any difference that is read later, as
 // packets on their way only add to it: the smallest of those tells, and the last, when
 // traffic has ended, is exact. Differences read just before a window bound what was lost
-// before it, too. Each direction is taken by itself, as what is on its way one way would hide what was lost the other way,
-// but where links dropped some, which are not known by directions.
+// before it, too.
 //
 // A difference below nothing shows that links dropped so many in tunnels that were no
 // clients', such as the echo by which a tunnel is tried: as many are not taken off any more.
@@ -285,8 +258,9 @@ func (b *bounds) within() int64 {
 // Where the guest could not be read to the end, as its QEMU or its agent was gone, what was on its way at the last
 // reading is not told from what was lost: there is a number only if it is 0.
 func (r *run) dropped(guest string, from, to int64) (int64, error) {
-	all, in, out := bounds{unread, unread, unread}, bounds{unread, unread, unread}, bounds{unread, unread, unread}
-	strange, linked := int64(0), false
+	before, after := int64(math.MaxInt64), int64(math.MaxInt64)
+	latest := int64(math.MaxInt64) // before the window
+	strange := int64(0)
 	var why, open error // open: why nothing was read after the last that could be
 	boot := r.bootBy(guest, to)
 	for i := range r.balances {
@@ -299,28 +273,37 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 			why, open = b.err, b.err
 		default:
 			open = nil
-			strange, linked = max(strange, min(-b.lost(), b.byLinks)), linked || b.byLinks != 0
-			all.take(at, from, to, b.lost()+strange)
-			in.take(at, from, to, b.missing.toGuest)
-			out.take(at, from, to, b.missing.fromGuest)
+			strange = max(strange, min(-b.lost(), b.byLinks))
+			lost := b.lost() + strange
+			if at <= from {
+				latest = lost
+			}
+			if at >= from-around {
+				before = min(before, lost)
+			}
+			if at >= to {
+				after = min(after, lost)
+			}
 		}
 	}
 	switch {
-	case all.after < unread:
-	case all.latest == unread && all.before == unread && why != nil:
+	case after < math.MaxInt64:
+	case latest == math.MaxInt64 && before == math.MaxInt64 && why != nil:
 		return 0, fmt.Errorf("edges and guest could not be compared: %w", why)
 	case open != nil:
 		return 0, fmt.Errorf("edges and guest could not be compared once it was over: %w", open)
 	default:
 		return 0, fmt.Errorf("edges and guest could not be compared once it was over")
 	}
-	if all.latest == unread && boot > 0 {
+	if latest == math.MaxInt64 && boot > 0 {
 		return 0, fmt.Errorf("the guest was booted again, and its counters began anew")
 	}
-	n := all.within()
-	if !linked {
-		n = in.within() + out.within()
+	if latest == math.MaxInt64 {
+		before = 0
+	} else {
+		before = min(before, latest)
 	}
+	n := max(after-before, 0)
 	if n > 0 && open != nil {
 		return 0, &boundError{n, open}
 	}
