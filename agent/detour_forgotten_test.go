@@ -151,6 +151,9 @@ func TestMayBeHere(t *testing.T) {
 		"under care":   {func(a *Agent) { a.guests.byName["web"] = &Guest{} }, true},
 		"it is silent": {func(a *Agent) { a.silent = map[string]*Guest{"web": {}} }, true},
 		"it comes":     {func(a *Agent) { a.incoming["m-1"] = &incoming{plan: migration.Plan{Guest: "web"}} }, true},
+		"it is started": {func(a *Agent) {
+			a.guests.coming = map[*Guest]bool{{Held: care.Held{Description: config.Description{Name: "web"}}}: true}
+		}, true},
 	} {
 		a := between(t)
 		c.here(a)

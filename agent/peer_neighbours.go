@@ -34,13 +34,12 @@ func (a *Agent) peerPresence(r *http.Request) (any, error) {
 	return said, nil
 }
 
-// mayBeHere says whether a guest is here, or may be: under care, on its way, by a journal that is not over, or by a file that cannot be read.
+// mayBeHere says whether a guest is here, or may be: under care, on its way, being started, with a QEMU that does not answer yet, by a journal
+// that is not over, or by a file that cannot be read.
 func (a *Agent) mayBeHere(guest string) bool {
 	_, err := a.guests.find(guest)
-	a.mu.Lock()
-	_, silent := a.silent[guest]
-	a.mu.Unlock()
-	return err == nil || silent || a.isComing(guest) || a.guests.readable(guest) != nil || a.journalLeft(guest, "") != nil
+	return err == nil || a.guests.expects(guest) || a.isSilent(guest) != nil || a.isComing(guest) ||
+		a.guests.readable(guest) != nil || a.journalLeft(guest, "") != nil
 }
 
 // freeForGuests is the memory that this host has for more guests, beside those on their way here, bytes; nil: not known.

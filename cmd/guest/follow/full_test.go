@@ -3,7 +3,6 @@ package follow
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -103,25 +102,9 @@ func awaitSubflow(t *testing.T, addr netip.Addr) {
 // beside makes another client, on a wire of its own.
 func beside(t *testing.T) (client string) {
 	t.Helper()
-	client = fmt.Sprintf("t-beside-%d", os.Getpid())
-	if err := netns.Create(client); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = exec.Command("ip", "link", "del", "srv1").Run()
-		_ = netns.Delete(client)
-	})
-	script := strings.ReplaceAll(`
-ip link add srv1 type veth peer name c0 netns CLIENT
+	return wired(t, "t-beside", "srv1", `
 ip addr add 10.9.5.1/24 dev srv1; ip link set srv1 up
-ip -n CLIENT addr add 10.9.5.9/24 dev c0; ip -n CLIENT link set c0 up; ip -n CLIENT route add default via 10.9.5.1`, "CLIENT", client)
-	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if err := netns.Do(client, func() error { return mptcp.SetLimits(8, 8) }); err != nil {
-		t.Fatal(err)
-	}
-	return client
+ip -n CLIENT addr add 10.9.5.9/24 dev c0; ip -n CLIENT link set c0 up; ip -n CLIENT route add default via 10.9.5.1`)
 }
 
 // mesh gives a client addresses, from each of which its kernel joins whatever it is told of.

@@ -20,20 +20,25 @@ import (
 // elsewhere makes a client in a namespace of its own, on a wire to two addresses of ours.
 func elsewhere(t *testing.T) (client string) {
 	t.Helper()
+	return wired(t, "t-follow", "srv0", `
+ip addr add 10.9.4.1/24 dev srv0; ip addr add 10.9.4.2/24 dev srv0; ip link set srv0 up
+ip -n CLIENT addr add 10.9.4.9/24 dev c0; ip -n CLIENT link set c0 up`)
+}
+
+// wired makes a client in a namespace, whose c0 is on a wire to our dev; script sets both up, and has CLIENT for the namespace.
+func wired(t *testing.T, name, dev, script string) (client string) {
+	t.Helper()
 	need.Root(t)
 	need.Program(t, "ip")
-	client = fmt.Sprintf("t-follow-%d", os.Getpid())
+	client = fmt.Sprintf("%s-%d", name, os.Getpid())
 	if err := netns.Create(client); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = exec.Command("ip", "link", "del", "srv0").Run()
+		_ = exec.Command("ip", "link", "del", dev).Run()
 		_ = netns.Delete(client)
 	})
-	script := strings.ReplaceAll(`
-ip link add srv0 type veth peer name c0 netns CLIENT
-ip addr add 10.9.4.1/24 dev srv0; ip addr add 10.9.4.2/24 dev srv0; ip link set srv0 up
-ip -n CLIENT addr add 10.9.4.9/24 dev c0; ip -n CLIENT link set c0 up`, "CLIENT", client)
+	script = strings.ReplaceAll("ip link add "+dev+" type veth peer name c0 netns CLIENT"+script, "CLIENT", client)
 	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
