@@ -41,7 +41,7 @@ func Abort(subflows ...Subflow) error {
 }
 
 // abortRequest names the very socket by its cookie: by its addresses alone the
-// kernel would also find the listener.
+// kernel would also find the listener. One that is bound to a device it finds by that alone.
 func abortRequest(s Subflow) []byte {
 	local, remote := s.Local, s.Remote
 	family := uint8(unix.AF_INET)
@@ -53,6 +53,7 @@ func abortRequest(s Subflow) []byte {
 	binary.BigEndian.PutUint16(request[10:], remote.Port())
 	copy(request[12:28], local.Addr().AsSlice())
 	copy(request[28:44], remote.Addr().AsSlice())
+	copy(request[44:48], s.device[:])
 	copy(request[48:56], s.cookie[:])
 	return request
 }

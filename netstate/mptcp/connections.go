@@ -31,6 +31,7 @@ type Subflow struct {
 	FullyEstablished bool // data or an acknowledgement of it came (RFC 8684 §3.1)
 	Figures
 
+	device [4]byte // see socket
 	cookie [8]byte
 }
 
@@ -115,6 +116,7 @@ func newSubflow(s socket) Subflow {
 		Join:             s.sub.flags&(flagJoinLoc|flagJoinRem) != 0,
 		FullyEstablished: s.sub.flags&flagFullyEstablished != 0,
 		Figures:          s.figures,
+		device:           s.device,
 		cookie:           s.cookie,
 	}
 }

@@ -54,6 +54,7 @@ type Figures struct {
 type socket struct {
 	state         State
 	local, remote netip.AddrPort
+	device        [4]byte // that it is bound to, by number; 0: none
 	inode         uint32
 	cookie        [8]byte
 	mptcp         bool
@@ -102,6 +103,7 @@ func decodeSocket(b []byte) (socket, error) {
 		state:  State(b[1]),
 		local:  diagAddr(b[0], b[8:24], b[4:6]),
 		remote: diagAddr(b[0], b[24:40], b[6:8]),
+		device: [4]byte(b[40:44]),
 		cookie: [8]byte(b[44:52]),
 		inode:  binary.NativeEndian.Uint32(b[68:]),
 

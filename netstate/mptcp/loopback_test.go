@@ -68,6 +68,12 @@ func connect(t *testing.T, address string, multipath bool) (client, server net.C
 	t.Helper()
 	var listening net.ListenConfig
 	listening.SetMultipathTCP(true)
+	return connectBy(t, listening, address, multipath)
+}
+
+// connectBy is connect to a server that listens so.
+func connectBy(t *testing.T, listening net.ListenConfig, address string, multipath bool) (client, server net.Conn) {
+	t.Helper()
 	listener, err := listening.Listen(context.Background(), "tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
