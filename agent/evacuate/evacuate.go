@@ -326,7 +326,7 @@ func (e *evacuation) follow(ctx context.Context, id string, phase func(migration
 			after = 0
 		}
 		if err == nil {
-			born, heard = part.Born, time.Now()
+			born = part.Born
 		}
 		for _, ev := range part.Events {
 			after = ev.N
@@ -335,18 +335,20 @@ func (e *evacuation) follow(ctx context.Context, id string, phase func(migration
 				phase(ev.Phase)
 			}
 		}
+		var rep record.Report
 		if err == nil {
-			rep, err := e.host.Report(ctx, id)
-			if err == nil && (part.Over || rep.Outcome == migration.InDoubt) {
-				return rep, nil
-			}
+			rep, err = e.host.Report(ctx, id)
 		}
 		switch {
+		case err == nil && (part.Over || rep.Outcome == migration.InDoubt):
+			return rep, nil
 		case ctx.Err() != nil:
 			return record.Report{}, ctx.Err()
+		case err == nil:
+			heard = time.Now()
 		case time.Since(heard) > agentPatience:
 			return record.Report{}, err
-		case err != nil:
+		default:
 			clock.Sleep(ctx, tryPause)
 		}
 	}
