@@ -48,15 +48,16 @@ func ThisHost(ctx context.Context) (Host, error) {
 
 var version struct {
 	sync.Mutex
-	known bool
-	is    qmp.Version
+	of os.FileInfo // the program that was asked; nil: none was
+	is qmp.Version
 }
 
-// InstalledVersion asks the installed QEMU, once.
+// InstalledVersion asks the installed QEMU: once, and again when another is in its place.
 func InstalledVersion(ctx context.Context) (qmp.Version, error) {
 	version.Lock()
 	defer version.Unlock()
-	if version.known {
+	now := programNow()
+	if version.of != nil && now != nil && os.SameFile(now, version.of) && now.ModTime().Equal(version.of.ModTime()) && now.Size() == version.of.Size() {
 		return version.is, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -69,8 +70,21 @@ func InstalledVersion(ctx context.Context) (qmp.Version, error) {
 	if err != nil {
 		return qmp.Version{}, err
 	}
-	version.is, version.known = v, true
+	version.is, version.of = v, now
 	return v, nil
+}
+
+// programNow is what is known of Program's file, nil where it is not found.
+func programNow() os.FileInfo {
+	path, err := exec.LookPath(Program)
+	if err != nil {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	return info
 }
 
 var versionRE = regexp.MustCompile(`(?m)^QEMU emulator version (\d+)\.(\d+)\.(\d+)`)
