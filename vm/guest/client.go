@@ -137,7 +137,7 @@ func (c *Client) sync() ([]byte, error) {
 	return append([]byte{'\n'}, line...), err
 }
 
-// greet puts the sync before the first line, and waits for its answer beside what is done.
+// greet puts the sync before the first line.
 func (c *Client) greet(line []byte) ([]byte, error) {
 	if c.greeted {
 		return line, nil
@@ -145,6 +145,14 @@ func (c *Client) greet(line []byte) ([]byte, error) {
 	hello, err := c.sync()
 	if err != nil {
 		return nil, err
+	}
+	return append(hello, line...), nil
+}
+
+// hasGreeted waits for the answer to the sync, if that was just sent, beside what is done.
+func (c *Client) hasGreeted() {
+	if c.greeted {
+		return
 	}
 	c.greeted = true
 	time.AfterFunc(echoLimit, func() {
@@ -154,7 +162,6 @@ func (c *Client) greet(line []byte) ([]byte, error) {
 			c.fail(fmt.Errorf("%w: the guest does not answer", ErrClosed))
 		}
 	})
-	return append(hello, line...), nil
 }
 
 // write sends a line, or gives up and closes the connection when ctx ends first:
@@ -180,6 +187,7 @@ func (c *Client) write(ctx context.Context, line []byte) error {
 		_ = c.conn.SetWriteDeadline(time.Time{})
 	}
 	if err == nil {
+		c.hasGreeted()
 		return nil
 	}
 	if n > 0 || ctx.Err() == nil {
