@@ -48,8 +48,7 @@ func (m *meters) watchAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	links, err := dump.Links()
-	if err != nil {
-		m.failed = err
+	if m.failed = err; err != nil {
 		return
 	}
 	there := make(map[nicID]bool)
