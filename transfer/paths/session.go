@@ -124,12 +124,14 @@ func (s *session) look(now time.Time, since time.Duration) {
 }
 
 // Control sends a control, in order after those before it: on every lane, now and later
-// ones, or on one. It waits while too many bytes of them are not acknowledged, and else
+// ones, or on one. It waits while too many of them, or too many bytes, are not acknowledged, and else
 // for nothing. The body is kept.
 func (s *session) Control(ctx context.Context, topic wire.Topic, body []byte, everywhere bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.await(ctx, func() bool { return s.waiting+len(body) <= mostControls || len(s.outgoing) == 0 })
+	err := s.await(ctx, func() bool {
+		return s.waiting+len(body) <= mostControls && len(s.outgoing) < window || len(s.outgoing) == 0
+	})
 	if err == nil {
 		_, err = s.push(topic, body, everywhere)
 	}
