@@ -14,8 +14,8 @@ import (
 )
 
 // detourForm is that of a detour's id: the migration that made it, and, where it leads from
-// a third host, that host.
-var detourForm = regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,255})?$`)
+// a third host, that host, and before it the home that hands it over there: two names of hosts, as `godwit init` takes them.
+var detourForm = regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,511})?$`)
 
 // mostDetours bounds those of a host; mostEntries the addresses of one, and mostTaps its taps.
 const mostDetours, mostEntries, mostTaps = 4096, 512, 64
