@@ -16,6 +16,7 @@ import (
 // chooses, and as many at once.
 func (r *run) evacuate(ctx context.Context, step *scenario.Step) {
 	names := r.w.scenario.Hosts(step.Evacuate.Host)
+	nobody := true
 	for _, host := range names {
 		var turns []evacuee
 		var guests []string
@@ -28,8 +29,12 @@ func (r *run) evacuate(ctx context.Context, step *scenario.Step) {
 			turns[i].place = p
 		}
 		if len(turns) > 0 {
+			nobody = false
 			r.wg.Go(func() { r.trouble(step, r.evacuateHost(ctx, host, step.Evacuate.To, names, turns)) })
 		}
+	}
+	if nobody {
+		r.tell(step.String() + ": no guest is there; one that is on its way there does not count")
 	}
 }
 

@@ -132,6 +132,28 @@ func TestEvacuationWithoutATurn(t *testing.T) {
 	}
 }
 
+// TestEvacuationOfNobody: a host on which no guest is when it is due has nothing to evacuate, which is told: one may be on its way there still.
+func TestEvacuationOfNobody(t *testing.T) {
+	r := aRun()
+	var told []string
+	r.opts.Tell = func(line string) { told = append(told, line) }
+	step := &scenario.Step{Evacuate: &scenario.Evacuate{Host: "a"}}
+	r.evacuate(t.Context(), step)
+	if len(told) != 1 || !strings.Contains(told[0], "evacuate a") || !strings.Contains(told[0], "no guest is there") {
+		t.Errorf("%q", told)
+	}
+	told = nil
+	r.hasWeb(t, http.NewServeMux())
+	_, done := r.turn("web") // a migration that goes on
+	r.evacuate(t.Context(), step)
+	close(r.ending)
+	done()
+	r.wg.Wait()
+	if len(told) != 0 {
+		t.Errorf("of one that has a guest: %q", told)
+	}
+}
+
 // TestTurnsAreTakenTogether: of two evacuations of one host that begin at the same instant, one is first with every guest: where each was
 // with some they waited for each other.
 func TestTurnsAreTakenTogether(t *testing.T) {
