@@ -223,7 +223,7 @@ func fits(c Config) error {
 	if Fragments(c.Kind, outer6) {
 		return nil
 	}
-	routes, err := netlink.RouteGet(c.Remote.Addr().AsSlice())
+	routes, err := netlink.RouteGetWithOptions(c.Remote.Addr().AsSlice(), &netlink.RouteGetOptions{SrcAddr: c.Local.Addr().AsSlice(), Mark: uint32(c.Mark)}) //nolint:gosec // as SO_MARK
 	if err != nil || len(routes) == 0 {
 		return fmt.Errorf("route to %s: %w", c.Remote.Addr(), errors.Join(err, unix.ENETUNREACH))
 	}

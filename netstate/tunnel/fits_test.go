@@ -1,0 +1,36 @@
+package tunnel
+
+import (
+	"net/netip"
+	"testing"
+
+	"godwit/netstate/internal/nettest"
+)
+
+// TestFitsByItsSource: of a host whose uplinks have routing tables of their own, by the source of a packet, the route that counts is the one
+// by which the tunnel's packets leave.
+func TestFitsByItsSource(t *testing.T) {
+	n := nettest.New(t, "h", "a", "b")
+	n.Wire("h", "small", "a", "eth0")
+	n.Wire("h", "large", "b", "eth0")
+	n.IP("h", `link set small mtu 1400
+link set large mtu 9000
+addr add 10.8.1.2/24 dev small
+addr add 10.8.2.2/24 dev large
+rule add from 10.8.1.2 lookup 101
+rule add from 10.8.2.2 lookup 102
+route add 10.9.0.0/16 via 10.8.1.1 table 101
+route add 10.9.0.0/16 via 10.8.2.1 table 102`)
+	for _, when := range []string{"where no other has a route there", "where others leave by the small one"} {
+		for local, well := range map[string]bool{"10.8.1.2:51820": false, "10.8.2.2:51820": true} {
+			c := Config{Name: "gw1", Kind: IPIP, Local: netip.MustParseAddrPort(local), Remote: netip.MustParseAddrPort("10.9.1.1:51820"), MTU: 1500}
+			n.Do("h", func() error {
+				if err := fits(c); (err == nil) != well {
+					t.Errorf("from %s, %s: %v", local, when, err)
+				}
+				return nil
+			})
+		}
+		n.IP("h", "route replace 10.9.0.0/16 via 10.8.1.1")
+	}
+}
