@@ -59,11 +59,14 @@ func carry(c Config) (carrier, bool, error) {
 // addresses (EADDRINUSE). In user space both are as configured.
 var errOtherSource = errors.New("the route there has another source address")
 
-// leavesByLocal returns errOtherSource where the route to the other end is not by Local.
+// leavesByLocal returns errOtherSource where the route to the other end is not by Local, or is there for packets from Local alone.
 func leavesByLocal(c Config) error {
-	routes, err := netlink.RouteGetWithOptions(c.Remote.Addr().AsSlice(), &netlink.RouteGetOptions{Mark: uint32(c.Mark)}) //nolint:gosec // as SO_MARK
+	routes, err := routesTo(c, nil)
 	if err != nil {
-		return nil //nolint:nilerr // no route yet: nothing leaves by it
+		if own, oerr := routesTo(c, c.Local.Addr().AsSlice()); oerr == nil && len(own) > 0 {
+			return fmt.Errorf("%s to %s: %w: there is none but by source", c.Local.Addr(), c.Remote.Addr(), errOtherSource)
+		}
+		return nil // no route yet: nothing leaves by it
 	}
 	for _, r := range routes {
 		if src, ok := netip.AddrFromSlice(r.Src); ok && src.Unmap() != c.Local.Addr() {
@@ -71,6 +74,11 @@ func leavesByLocal(c Config) error {
 		}
 	}
 	return nil
+}
+
+// routesTo is the way that packets to the other end take, from an address or, nil, from none yet.
+func routesTo(c Config, from net.IP) ([]netlink.Route, error) {
+	return netlink.RouteGetWithOptions(c.Remote.Addr().AsSlice(), &netlink.RouteGetOptions{SrcAddr: from, Mark: uint32(c.Mark)}) //nolint:gosec // as SO_MARK
 }
 
 // inKernel is a tunnel that the kernel carries.
@@ -223,7 +231,7 @@ func fits(c Config) error {
 	if Fragments(c.Kind, outer6) {
 		return nil
 	}
-	routes, err := netlink.RouteGetWithOptions(c.Remote.Addr().AsSlice(), &netlink.RouteGetOptions{SrcAddr: c.Local.Addr().AsSlice(), Mark: uint32(c.Mark)}) //nolint:gosec // as SO_MARK
+	routes, err := routesTo(c, c.Local.Addr().AsSlice())
 	if err != nil || len(routes) == 0 {
 		return fmt.Errorf("route to %s: %w", c.Remote.Addr(), errors.Join(err, unix.ENETUNREACH))
 	}

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -32,5 +33,32 @@ route add 10.9.0.0/16 via 10.8.2.1 table 102`)
 			})
 		}
 		n.IP("h", "route replace 10.9.0.0/16 via 10.8.1.1")
+	}
+}
+
+// TestLeavesByTableOfItsOwn: where packets from the tunnel's address have a route and those of no source have none, as on a host whose uplinks
+// have routing tables of their own alone, the kernel's WireGuard would find no way out: it asks by no source until it has heard the other end.
+func TestLeavesByTableOfItsOwn(t *testing.T) {
+	n := nettest.New(t, "h", "a")
+	n.Wire("h", "up", "a", "eth0")
+	n.IP("h", "addr add 10.8.1.2/24 dev up\nrule add from 10.8.1.2 lookup 101")
+	c := Config{Name: "gw1", Kind: WireGuard, Local: netip.MustParseAddrPort("10.8.1.2:51820"), Remote: netip.MustParseAddrPort("10.9.1.1:51820"), MTU: 1500}
+	for _, step := range []struct {
+		then, route string
+		user        bool
+	}{
+		{"no route at all, yet", "", false},
+		{"one by its source alone", "route add 10.9.0.0/16 via 10.8.1.1 table 101", true},
+		{"one for all", "route add 10.9.0.0/16 via 10.8.1.1", false},
+	} {
+		if step.route != "" {
+			n.IP("h", step.route)
+		}
+		n.Do("h", func() error {
+			if err := leavesByLocal(c); errors.Is(err, errOtherSource) != step.user {
+				t.Errorf("%s: %v", step.then, err)
+			}
+			return nil
+		})
 	}
 }
