@@ -239,7 +239,11 @@ func fits(c Config) error {
 	if err != nil {
 		return err
 	}
-	if mtu := link.Attrs().MTU; mtu < c.MTU+Overhead(c.Kind, outer6) {
+	mtu := link.Attrs().MTU
+	if of := routes[0].MTU; of > 0 { // its own, or what was heard of the path
+		mtu = min(mtu, of)
+	}
+	if mtu < c.MTU+Overhead(c.Kind, outer6) {
 		return fmt.Errorf("%s to %s: inner mtu %d does not fit into %d of %s and cannot be fragmented: use wireguard", c.Kind, c.Remote.Addr(), c.MTU, mtu, link.Attrs().Name)
 	}
 	return nil
