@@ -22,6 +22,7 @@ type meters struct {
 	devices map[nicID]*meter.Meter
 	failed  error
 	used    map[netip.Addr]use // by the addresses that udp was called for
+	silent  silent
 }
 
 // nicID tells NICs apart, also one that was plugged in where there was another.
@@ -104,7 +105,7 @@ func (m *meters) read() ([]guest.Metered, error) {
 		}
 		for key, count := range counts {
 			all = append(all, guest.Metered{Device: nic.name, Out: key.Out, Src: key.Src, Dst: key.Dst, Proto: key.Proto,
-				Port: key.Port, Packets: count.Packets})
+				Port: key.Port, Packets: m.silent.told(nic, key, count.Packets)})
 		}
 	}
 	slices.SortFunc(all, func(a, b guest.Metered) int {

@@ -58,7 +58,7 @@ func (n *node) handover() map[string]guest.Handler {
 		"connections": with(func(_ context.Context, p listParam) (any, error) {
 			return n.lists.Connections(p.Addrs, p.Number, p.From)
 		}),
-		"drop_address":       with(func(_ context.Context, p addrsParam) (any, error) { return done{}, n.book.Drop(p.Addrs) }),
+		"drop_address":       with(n.dropAddress),
 		"refresh_neighbours": with(func(context.Context, struct{}) (any, error) { return done{}, n.book.RefreshNeighbours() }),
 		"ticks":              with(n.setTicks),
 		"counters":           with(n.counters),
@@ -173,10 +173,14 @@ func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (a
 	p, known := n.ready.p, bytes.Equal(n.ready.raw, raw)
 	n.ready.mu.Unlock()
 	if known {
+		n.meters.hasAgain(p.Addrs)
 		return n.book.Configure(p)
 	}
 	n.loosen()
-	return with(func(_ context.Context, p guest.Configure) (any, error) { return n.book.Configure(p) })(ctx, id, raw)
+	return with(func(_ context.Context, p guest.Configure) (any, error) {
+		n.meters.hasAgain(p.Addrs)
+		return n.book.Configure(p)
+	})(ctx, id, raw)
 }
 
 // loosen is the function of that name, as somebody may have made the filter a strict one since the program began.
@@ -201,11 +205,18 @@ func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (a
 
 // retire also takes back what was announced once more, when all have left the old addresses.
 func (n *node) retire(_ context.Context, p guest.Retire) (any, error) {
-	if err := n.book.Retire(p); err != nil {
+	err := n.book.Retire(p)
+	n.meters.gaveUp(p.Addrs) // at once
+	if err != nil {
 		return done{}, err
 	}
 	follow.Tidy()
 	return done{}, nil
+}
+
+func (n *node) dropAddress(_ context.Context, p addrsParam) (any, error) {
+	defer n.meters.gaveUp(p.Addrs)
+	return done{}, n.book.Drop(p.Addrs)
 }
 
 func (n *node) users(_ context.Context, p addrsParam) (any, error) {
