@@ -35,7 +35,7 @@ func TestAmongGuests(t *testing.T) {
 	if got, want := edge[web], (flowCount{10, 14}); got != want || len(edge) != 1 {
 		t.Errorf("at the edges %v, want %v", edge, want)
 	}
-	if to, from := s.passedMeter(own, addrs); to[web] != 10 || len(to) != 1 || from != 14 {
-		t.Errorf("in the guest %v and %d", to, from)
+	if got, want := s.passedMeter(own, addrs), (flowCount{10, 14}); got[web] != want || len(got) != 1 {
+		t.Errorf("in the guest %v, want %v", got, want)
 	}
 }

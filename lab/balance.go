@@ -19,13 +19,16 @@ type balance struct {
 	guest   string
 	boot    int // how often the lab had booted it again: its own counters begin anew with each
 	at      time.Time
-	missing flowCount // counted at one end and not (yet) at the other
-	byLinks int64     // of those, what links dropped before, in tunnels
+	missing map[netip.Addr]flowCount // of each address: counted at one end and not (yet) at the other
+	byLinks int64                    // of those, what links dropped before, in tunnels
 	err     error
 }
 
 // lost is how many packets were lost by then, at most, but for those that a link dropped.
-func (b *balance) lost() int64 { return b.missing.toGuest + b.missing.fromGuest - b.byLinks }
+func (b *balance) lost() int64 {
+	n := total(b.missing)
+	return n.toGuest + n.fromGuest - b.byLinks
+}
 
 // balanceEvery is how often edges and guests are compared.
 const balanceEvery = time.Second
@@ -160,34 +163,33 @@ func (r *run) balanceOf(ctx context.Context, name string, links map[string]wan.C
 		b.err = err
 		return b
 	}
-	toGuest, fromGuest := r.w.edges.guests.passedMeter(counters.Meter, addrs)
-	r.mu.Lock()
-	r.held.got(name, toGuest)
-	edge := flowCount{toGuest: r.held.passed(name, after, addrs).toGuest, fromGuest: r.held.passed(name, before, addrs).fromGuest}
-	r.mu.Unlock()
-	for _, n := range toGuest {
-		edge.toGuest -= n
+	own := r.w.edges.guests.passedMeter(counters.Meter, addrs)
+	edge := map[netip.Addr]flowCount{}
+	for a := range addrs {
+		edge[a] = flowCount{toGuest: after[a].toGuest, fromGuest: before[a].fromGuest}
 	}
-	edge.fromGuest -= fromGuest
+	r.mu.Lock()
+	r.held.got(name, own, b.boot > 0)
+	b.missing = missing(r.held.passed(name, edge, addrs), own, b.boot > 0)
+	r.mu.Unlock()
 	b.byLinks = r.lostByLinks(name, links)
-	r.w.log.Debug("balance", "guest", name, "to", edge.toGuest, "from", -edge.fromGuest, "links", b.byLinks)
-	b.missing = flowCount{toGuest: edge.toGuest, fromGuest: -edge.fromGuest}
+	r.w.log.Debug("balance", "guest", name, "to", total(b.missing).toGuest, "from", total(b.missing).fromGuest, "links", b.byLinks)
 	return b
 }
 
-// passedMeter is what a guest's own counters have of its clients' packets: of those to it by the address that they went to.
-func (s subnets) passedMeter(meter []guest.Metered, addrs map[netip.Addr]bool) (toGuest map[netip.Addr]int64, fromGuest int64) {
-	toGuest = map[netip.Addr]int64{}
+// passedMeter is what a guest's own counters have of its clients' packets, by its address.
+func (s subnets) passedMeter(meter []guest.Metered, addrs map[netip.Addr]bool) map[netip.Addr]flowCount {
+	out := map[netip.Addr]flowCount{}
 	for _, m := range meter {
 		switch {
 		case !counted(m.Proto, m.Port):
 		case !m.Out && addrs[m.Dst] && !s.has(m.Src):
-			toGuest[m.Dst] += int64(m.Packets)
+			out[m.Dst] = out[m.Dst].plus(flowCount{toGuest: int64(m.Packets)})
 		case m.Out && addrs[m.Src] && !s.has(m.Dst):
-			fromGuest += int64(m.Packets)
+			out[m.Src] = out[m.Src].plus(flowCount{fromGuest: int64(m.Packets)})
 		}
 	}
-	return toGuest, fromGuest
+	return out
 }
 
 // everyAddress is every address that the guest has had in this run.
@@ -246,11 +248,38 @@ func addressesOf(addrs []migration.Address) (out []netip.Addr) {
 // around is how far from a window edges and guest are compared.
 const around = int64(4 * time.Second)
 
-// dropped is how many packets between edges and guest were lost in a window, at most.
+// bounds are of what was lost by the beginning of a window, and by its end: the smallest differences that were read.
+type bounds struct{ latest, before, after int64 } // latest: the last before the window
+
+// unread is a difference that was not read.
+const unread = int64(math.MaxInt64)
+
+func (b *bounds) take(at, from, to, lost int64) {
+	if at <= from {
+		b.latest = lost
+	}
+	if at >= from-around {
+		b.before = min(b.before, lost)
+	}
+	if at >= to {
+		b.after = min(b.after, lost)
+	}
+}
+
+// within is how many were lost in the window.
+func (b *bounds) within() int64 {
+	if b.latest == unread {
+		return max(b.after, 0)
+	}
+	return max(b.after-min(b.before, b.latest), 0)
+}
+
+// dropped is how many packets between edges and guest were lost in a window, at least, and exactly so where nothing was on its way when it began.
 // What is lost by some moment is no more than any difference that is read later, as
 // packets on their way only add to it: the smallest of those tells, and the last, when
 // traffic has ended, is exact. Differences read just before a window bound what was lost
-// before it, too.
+// before it, too. Each direction of each address is taken by itself, as what is on its way one way would hide what was lost another way,
+// but where links dropped some, which are not known by addresses.
 //
 // A difference below nothing shows that links dropped so many in tunnels that were no
 // clients', such as the echo by which a tunnel is tried: as many are not taken off any more.
@@ -258,10 +287,10 @@ const around = int64(4 * time.Second)
 // Where the guest could not be read to the end, as its QEMU or its agent was gone, what was on its way at the last
 // reading is not told from what was lost: there is a number only if it is 0.
 func (r *run) dropped(guest string, from, to int64) (int64, error) {
-	before, after := int64(math.MaxInt64), int64(math.MaxInt64)
-	latest := int64(math.MaxInt64) // before the window
-	strange := int64(0)
+	all := bounds{unread, unread, unread}
+	strange, linked := int64(0), false
 	var why, open error // open: why nothing was read after the last that could be
+	var read []*balance
 	boot := r.bootBy(guest, to)
 	for i := range r.balances {
 		b := &r.balances[i]
@@ -272,42 +301,51 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 		case b.err != nil:
 			why, open = b.err, b.err
 		default:
-			open = nil
-			strange = max(strange, min(-b.lost(), b.byLinks))
-			lost := b.lost() + strange
-			if at <= from {
-				latest = lost
-			}
-			if at >= from-around {
-				before = min(before, lost)
-			}
-			if at >= to {
-				after = min(after, lost)
-			}
+			open, read = nil, append(read, b)
+			strange, linked = max(strange, min(-b.lost(), b.byLinks)), linked || b.byLinks != 0
+			all.take(at, from, to, b.lost()+strange)
 		}
 	}
 	switch {
-	case after < math.MaxInt64:
-	case latest == math.MaxInt64 && before == math.MaxInt64 && why != nil:
+	case all.after < unread:
+	case all.latest == unread && all.before == unread && why != nil:
 		return 0, fmt.Errorf("edges and guest could not be compared: %w", why)
 	case open != nil:
 		return 0, fmt.Errorf("edges and guest could not be compared once it was over: %w", open)
 	default:
 		return 0, fmt.Errorf("edges and guest could not be compared once it was over")
 	}
-	if latest == math.MaxInt64 && boot > 0 {
+	if all.latest == unread && boot > 0 {
 		return 0, fmt.Errorf("the guest was booted again, and its counters began anew")
 	}
-	if latest == math.MaxInt64 {
-		before = 0
-	} else {
-		before = min(before, latest)
+	n := all.within()
+	if !linked {
+		n = byWays(read, from, to)
 	}
-	n := max(after-before, 0)
 	if n > 0 && open != nil {
 		return 0, &boundError{n, open}
 	}
 	return n, nil
+}
+
+// byWays is what was lost in a window, each direction of each address by itself. Of one that was not known yet when a reading was taken nothing
+// was missing.
+func byWays(read []*balance, from, to int64) (n int64) {
+	addrs := map[netip.Addr]bool{}
+	for _, b := range read {
+		for a := range b.missing {
+			addrs[a] = true
+		}
+	}
+	for a := range addrs {
+		in, out := bounds{unread, unread, unread}, bounds{unread, unread, unread}
+		for _, b := range read {
+			in.take(b.at.UnixNano(), from, to, b.missing[a].toGuest)
+			out.take(b.at.UnixNano(), from, to, b.missing[a].fromGuest)
+		}
+		n += in.within() + out.within()
+	}
+	return n
 }
 
 // boundError is why a number of lost packets is only known to be no more than most.

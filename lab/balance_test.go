@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -43,19 +44,28 @@ func TestArrive(t *testing.T) {
 }
 
 func TestDropped(t *testing.T) {
+	first, second := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
+	of := func(toGuest, fromGuest int64) map[netip.Addr]flowCount {
+		return map[netip.Addr]flowCount{first: {toGuest, fromGuest}}
+	}
 	read := func(at, toGuest, fromGuest int64) balance {
-		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{toGuest, fromGuest}}
+		return balance{guest: "web", at: time.Unix(0, at), missing: of(toGuest, fromGuest)}
+	}
+	both := func(at, toGuest, fromGuest, toSecond, fromSecond int64) balance {
+		b := read(at, toGuest, fromGuest)
+		b.missing[second] = flowCount{toSecond, fromSecond}
+		return b
 	}
 	links := func(at, missing, byLinks int64) balance {
-		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{missing, 0}, byLinks: byLinks}
+		return balance{guest: "web", at: time.Unix(0, at), missing: of(missing, 0), byLinks: byLinks}
 	}
 	failed := func(at int64) balance {
 		return balance{guest: "web", at: time.Unix(0, at), err: errors.New("no answer")}
 	}
 	booted := func(at, missing int64) balance {
-		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{missing, 0}, boot: 1}
+		return balance{guest: "web", at: time.Unix(0, at), missing: of(missing, 0), boot: 1}
 	}
-	others := balance{guest: "db", at: time.Unix(0, 900), missing: flowCount{7, 7}}
+	others := balance{guest: "db", at: time.Unix(0, 900), missing: of(7, 7)}
 	for _, c := range []struct {
 		name     string
 		balances []balance
@@ -68,6 +78,9 @@ func TestDropped(t *testing.T) {
 		{"packets on their way only add: the least counts", []balance{read(20, 9, 0), read(50, 1, 0), read(80, 8, 0), read(210, 30, 0), read(250, 3, 0), read(290, 8, 0)}, 2, ""},
 		{"what is read inside the window bounds what was lost before it", []balance{read(50, 1, 0), read(150, 0, 0), read(250, 2, 0)}, 2, ""},
 		{"on their way at both ends, and one is lost at last", []balance{read(50, 40, 0), read(250, 140, 0), read(900, 1, 0)}, 0, ""},
+		{"on their way to the guest before it, and one from it is lost", []balance{read(50, 3, 0), read(250, 7, 1), read(900, 0, 1)}, 1, ""},
+		{"on their way by one address, and one by the next is lost", []balance{read(50, 3, 5), both(250, 0, 0, 7, 9), both(900, 0, 0, 1, 2)}, 3, ""},
+		{"the same, but links drop some", []balance{read(50, 3, 0), links(250, 8, 1), read(900, 0, 1)}, 0, ""},
 		{"one was lost, in the window", []balance{read(50, 0, 0), read(250, 140, 0), read(900, 1, 0)}, 1, ""},
 		{"at the window's edges", []balance{read(100, 1, 0), read(200, 3, 0)}, 2, ""},
 		{"all came at last: none was lost", []balance{read(50, 0, 0), read(250, 40, 2), read(900, 0, 0)}, 0, ""},

@@ -19,13 +19,13 @@ const (
 	lateAfter     = time.Second
 )
 
-// edgeLook is what the edges had counted of a guest's addresses at one time.
+// edgeLook is what the edges had counted of guests' addresses at one time.
 type edgeLook struct {
 	at     time.Time
 	counts map[netip.Addr]flowCount
 }
 
-// markEdges notes what the edges have counted of a guest's addresses when it may get some again, which is as it is switched
+// markEdges notes what the edges have counted of guests' addresses when one may get some, which is as it is switched
 // over, or as its migration starts where that was heard late; and as its handover is done, until when it had those that it gave up.
 func (r *run) markEdges(ctx context.Context, m *move, phase migration.Phase, began time.Time) {
 	if r.w.edges == nil {
@@ -51,7 +51,7 @@ func (r *run) markEdges(ctx context.Context, m *move, phase migration.Phase, beg
 // lookAtEdges looks at a guest's addresses until its handover is done.
 func (r *run) lookAtEdges(ctx context.Context, m *move) {
 	for !m.ended() && m.in(migration.Handover) {
-		if look, ok := r.edgesNow(m.guest); ok {
+		if look, ok := r.edgesNow(); ok {
 			r.mu.Lock()
 			m.looks = append(m.looks, look)
 			m.looks = m.looks[max(0, len(m.looks)-edgeLooksKept):]
@@ -65,7 +65,7 @@ func (r *run) lookAtEdges(ctx context.Context, m *move) {
 
 // note passes on what the edges had counted at a time: by the last look before it, or now.
 func (r *run) note(guest string, to func(string, map[netip.Addr]flowCount), at time.Time, looks []edgeLook) {
-	look, ok := r.edgesNow(guest)
+	look, ok := r.edgesNow()
 	for _, l := range looks {
 		if l.at.Before(at) {
 			look, ok = l, true
@@ -79,10 +79,10 @@ func (r *run) note(guest string, to func(string, map[netip.Addr]flowCount), at t
 	to(guest, look.counts)
 }
 
-// edgesNow looks at a guest's addresses; not ok: whoever compares is told why.
-func (r *run) edgesNow(guest string) (look edgeLook, ok bool) {
+// edgesNow looks at every guest's addresses; not ok: whoever compares is told why.
+func (r *run) edgesNow() (look edgeLook, ok bool) {
 	r.mu.Lock()
-	addrs := r.held.known(guest)
+	addrs := r.held.everybodys()
 	r.mu.Unlock()
 	counts, err := r.w.edges.count(addrs)
 	return edgeLook{time.Now(), counts}, err == nil

@@ -29,7 +29,7 @@ func TestGivenUpBefore(t *testing.T) {
 		m := &move{guest: "web", looks: c.looks}
 		r.phaseBegan(t.Context(), m, migration.Settle, done)
 		r.held.keeps("web", nil)
-		if got := r.held.passed("web", map[netip.Addr]flowCount{a: {toGuest: 60}}, map[netip.Addr]bool{a: true}); got.toGuest != c.want {
+		if got := r.held.passed("web", map[netip.Addr]flowCount{a: {toGuest: 60}}, map[netip.Addr]bool{a: true})[a]; got.toGuest != c.want {
 			t.Errorf("%s: %d were the guest's, want %d", name, got.toGuest, c.want)
 		}
 	}

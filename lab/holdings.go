@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -9,8 +10,9 @@ import (
 // address that is free to the next guest that comes, and what passed for the one is no packet of the other. Nor is
 // it anybody's what clients go on sending to an address that its guest has given up: tries to join it, for many seconds.
 type holdings struct {
-	now map[netip.Addr]string // who has it
-	of  map[string]map[netip.Addr]*holding
+	now   map[netip.Addr]string // who has it
+	of    map[string]map[netip.Addr]*holding
+	moved map[string]map[netip.Addr]flowCount // the edges' counts before each guest may have got another's addresses the last time
 }
 
 // holding is what one guest has had of an address.
@@ -21,6 +23,7 @@ type holding struct {
 	seen flowCount // the edges' count when it was known to have it, or its handover was done, the last time
 	gone bool      // it has given it up: what goes there since seen is not its; what comes from there may be late
 	back flowCount // of one that is gone: the edges' count before it may have got it again
+	sent int64     // of one that is gone: how many packets from it the guest itself has counted; or unread
 }
 
 // known are the addresses that the guest has, or had.
@@ -56,11 +59,30 @@ func (h *holdings) take(guest string, a netip.Addr, counted flowCount, longAgo b
 	}
 	mine.open, mine.gone = true, false
 	if held { // who is the first has had all that was counted
-		mine.from = counted
 		before := h.of[holder][a]
-		before.past, before.open = before.past.plus(before.since(counted)), false
+		mine.from = h.gotBy(guest, a, before, counted)
+		before.past, before.open = before.past.plus(before.since(mine.from)), false
 	}
 	h.now[a] = guest
+}
+
+// gotBy is what the edges had counted of an address when a guest got it that another had had: as its move began, if that was
+// after the other was known to have it, as it is noticed only when it has been there for some time.
+func (h *holdings) gotBy(guest string, a netip.Addr, before *holding, counted flowCount) flowCount {
+	began, ok := h.moved[guest][a]
+	if !ok || began.toGuest < before.seen.toGuest || began.fromGuest < before.seen.fromGuest {
+		return counted
+	}
+	return began
+}
+
+// everybodys are the addresses that any guest has, or had.
+func (h *holdings) everybodys() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for a := range h.now {
+		out[a] = true
+	}
+	return out
 }
 
 // since is what of an edge's count of an address was its guest's since it got it.
@@ -81,8 +103,12 @@ func (h *holdings) handed(guest string, counts map[netip.Addr]flowCount) {
 	}
 }
 
-// moving notes the edges' counts before a guest may get again what it had given up.
+// moving notes the edges' counts before a guest may get again what it had given up, or what another had.
 func (h *holdings) moving(guest string, counts map[netip.Addr]flowCount) {
+	if h.moved == nil {
+		h.moved = map[string]map[netip.Addr]flowCount{}
+	}
+	h.moved[guest] = maps.Clone(counts)
 	for a, held := range h.of[guest] {
 		held.back = counts[a]
 	}
@@ -94,31 +120,61 @@ func (h *holdings) keeps(guest string, addrs []netip.Addr) {
 		switch has := slices.Contains(addrs, a); {
 		case has && held.gone:
 			held.from.toGuest, held.gone = held.back.toGuest, false
+			held.from.fromGuest += max(held.past.fromGuest+held.back.fromGuest-held.from.fromGuest-held.sent, 0) // see got
 		case !has && held.open && !held.gone:
 			held.past.toGuest += held.seen.toGuest - held.from.toGuest
-			held.gone, held.back = true, held.seen
+			held.gone, held.back, held.sent = true, held.seen, unread
 		}
 	}
 }
 
-// got takes note of what a guest itself has counted of what goes to each address: of one that it has given up that had passed the
-// edges, too, though they were looked at last before.
-func (h *holdings) got(guest string, packets map[netip.Addr]int64) {
+// got takes note of what a guest itself has counted of each address. What came to one that it has given up had passed the edges,
+// too, though they were looked at last before. What it counts of packets from there are those of before it gave it up: if more have
+// passed the edges, they were its kernel's last tries, which it does not count. anew: it was booted again, and counts from then on.
+func (h *holdings) got(guest string, packets map[netip.Addr]flowCount, anew bool) {
 	for a, held := range h.of[guest] {
-		if more := packets[a] - held.past.toGuest; held.gone && more > 0 {
+		if !held.gone {
+			continue
+		}
+		if held.sent = packets[a].fromGuest; anew {
+			held.sent = unread
+		}
+		if more := packets[a].toGuest - held.past.toGuest; more > 0 {
 			held.past.toGuest += more
 			held.back.toGuest += more
 		}
 	}
 }
 
-// passed is what of the edges' counts of addrs was the guest's. It may have got another since they were counted.
-func (h *holdings) passed(guest string, counts map[netip.Addr]flowCount, addrs map[netip.Addr]bool) (sum flowCount) {
+// passed is what of the edges' counts of each address was the guest's. It may have got another since they were counted.
+func (h *holdings) passed(guest string, counts map[netip.Addr]flowCount, addrs map[netip.Addr]bool) map[netip.Addr]flowCount {
+	out := map[netip.Addr]flowCount{}
 	for a, held := range h.of[guest] {
-		sum = sum.plus(held.past)
+		out[a] = held.past
 		if held.open && addrs[a] {
-			sum = sum.plus(held.since(counts[a]))
+			out[a] = out[a].plus(held.since(counts[a]))
 		}
+	}
+	return out
+}
+
+// missing is what one end has counted of each address and not the other: where that has more, nothing. anew: the guest was booted again, and
+// what it had counted before is not among its own; only what changes from then on tells anything.
+func missing(edge, own map[netip.Addr]flowCount, anew bool) map[netip.Addr]flowCount {
+	out := map[netip.Addr]flowCount{}
+	for a, n := range edge {
+		if n = (flowCount{n.toGuest - own[a].toGuest, own[a].fromGuest - n.fromGuest}); !anew {
+			n = flowCount{max(n.toGuest, 0), max(n.fromGuest, 0)}
+		}
+		out[a] = n
+	}
+	return out
+}
+
+// total is of all addresses.
+func total(counts map[netip.Addr]flowCount) (sum flowCount) {
+	for _, n := range counts {
+		sum = sum.plus(n)
 	}
 	return sum
 }
