@@ -10,62 +10,19 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/addresses"
 	"godwit/agent/config"
 	"godwit/agent/outside"
 	"godwit/migration"
-	"godwit/netstate"
 )
 
 // guardEvery is how often the next addresses are asked for again while memory is
 // copied: between the check and the handover somebody else may take them.
 const guardEvery = time.Second
 
-// nextGuard watches next addresses that the guest does not have yet.
-type nextGuard struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	taken  map[netip.Addr]string // by whom; to be read after stop
-}
-
-// guardNext asks for addrs by probe until stop.
-func guardNext(ctx context.Context, addrs []netip.Addr, every time.Duration, probe func(context.Context, netip.Addr) (by string, used bool)) *nextGuard {
-	ctx, cancel := context.WithCancel(ctx)
-	g := &nextGuard{cancel: cancel, done: make(chan struct{}), taken: map[netip.Addr]string{}}
-	go func() {
-		defer close(g.done)
-		for sleep(ctx, every) {
-			for _, addr := range addrs {
-				if by, used := probe(ctx, addr); used {
-					g.taken[addr] = by
-				} else if ctx.Err() == nil {
-					delete(g.taken, addr) // it is free again
-				}
-			}
-		}
-	}()
-	return g
-}
-
-// stop ends the guard, within some 10 ms, and returns who has which address.
-func (g *nextGuard) stop() map[netip.Addr]string {
-	if g == nil {
-		return nil
-	}
-	g.cancel()
-	<-g.done
-	return g.taken
-}
-
-// probeNext asks the LAN who has addr. What cannot be found out counts as free: the
-// check has seen that it was.
-func (a *Agent) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
-	used, by, err := netstate.Probe(ctx, a.config.Network.Bridge, addr)
-	return by.String(), used && err == nil
-}
-
-// probeNext is that for a guest that may have it already: by one of its own NICs nobody takes it from it.
+// probeNext asks the LAN who has addr; it is free to the guest where that has it already: by one of its own NICs nobody takes it from it.
 func (m *incoming) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
-	by, used := m.a.probeNext(ctx, addr)
+	by, used := m.a.book.Used(ctx, addr)
 	return by, used && !ownNIC(m.work.guest.Held.Description, by)
 }
 
@@ -87,7 +44,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		addr, given := m.given(ctx, subnet)
 		if !given {
 			var err error
-			if addr, err = m.a.freeAddress(ctx, subnet, seeker{guest: m.plan.Guest, comesWith: slices.AppendSeq(bare(m.plan.Held), maps.Keys(m.work.taken))}); err != nil {
+			if addr, err = m.a.book.FreeIn(ctx, subnet, addresses.Seeker{Guest: m.plan.Guest, ComesWith: slices.AppendSeq(bare(m.plan.Held), maps.Keys(m.work.taken))}); err != nil {
 				return err
 			}
 		}
@@ -112,7 +69,7 @@ func (m *incoming) given(ctx context.Context, subnet config.Subnet) (netip.Addr,
 	}
 	known := bare(slices.Concat(m.plan.Held, m.plan.Next))
 	for _, addr := range without(addressesOf(info, g.Held.Description.NICs[1-m.plan.Active]), known) {
-		if subnet.Prefix.Contains(addr) && notForGuests(subnet, addr) == "" && m.a.promise(addr, m.plan.Guest) == nil {
+		if subnet.Prefix.Contains(addr) && addresses.NotForGuests(subnet, addr) == "" && m.a.book.Promise(addr, m.plan.Guest) == nil {
 			return addr, true
 		}
 	}
@@ -150,7 +107,7 @@ func (m *incoming) lookAtNext(ctx context.Context) {
 	switch {
 	case m.work.taken != nil: // a handover that is tried again knows it
 	case m.work.guard != nil:
-		m.work.taken = m.work.guard.stop()
+		m.work.taken = m.work.guard.Stop()
 		m.work.guard = nil
 	default:
 		m.work.taken = map[netip.Addr]string{}

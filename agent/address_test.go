@@ -99,17 +99,10 @@ func TestGuestWithoutIPv6(t *testing.T) {
 	refusedBy(t, "IPv6 alone", func() error { _, err := a.grantable(offer, []migration.Address{v6}); return err }(), "turned off")
 }
 
-// TestAskedForInAnotherFamily: an address that was asked for, and that this site or the guest has no use for, is refused, and not another one given.
+// TestAskedForInAnotherFamily: an address that was asked for, and that the guest has no use for, is refused, and not another one given.
 func TestAskedForInAnotherFamily(t *testing.T) {
 	a := between(t)
 	six, v4 := netip.MustParseAddr("fd00:2:1::20"), migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
-	ask := func(want netip.Addr) error {
-		_, err := a.freeAddresses(t.Context(), want, "web", nil)
-		return err
-	}
-	refused(t, "IPv6 at a site of IPv4", ask(six), migration.CodeAddress, "next address fd00:2:1::20", "rome has no guests' subnet of its family")
-	a.config.Network.V4, a.config.Network.V6 = netip.Prefix{}, netip.MustParsePrefix("fd00:2:1::/64")
-	refused(t, "IPv4 at a site of IPv6", ask(v4.Prefix.Addr()), migration.CodeAddress, "next address 10.2.1.10", "of its family")
 	for agent, word := range map[string]string{"": "turned off", "dhcp": "by DHCP in IPv4 only"} {
 		offer := Offer{Plan: migration.Plan{Guest: "web", Want: six}, NoIPv6: agent == "", Description: config.Description{Agent: agent}}
 		_, err := a.grantable(offer, []migration.Address{v4, {Prefix: netip.PrefixFrom(six, 64)}})
@@ -117,53 +110,6 @@ func TestAskedForInAnotherFamily(t *testing.T) {
 		offer.Plan.Want = v4.Prefix.Addr()
 		_, err = a.grantable(offer, []migration.Address{v4, {Prefix: netip.PrefixFrom(six, 64)}})
 		refused(t, "IPv4 for a guest without IPv6", err, "")
-	}
-}
-
-func TestHostPart(t *testing.T) {
-	for _, c := range []struct {
-		subnet string
-		n      uint32
-		want   string
-	}{
-		{"10.1.1.0/24", 0, "10.1.1.0"},
-		{"10.1.1.0/24", 10, "10.1.1.10"},
-		{"10.1.1.77/24", 10, "10.1.1.10"}, // whatever host part the prefix has
-		{"10.1.0.0/16", 256, "10.1.1.0"},
-		{"10.1.0.0/16", 511, "10.1.1.255"},
-		{"10.1.1.128/25", 130, "10.1.2.2"}, // carried, and outside: the caller looks
-		{"10.255.255.0/24", 256, "11.0.0.0"},
-		{"fd00:1:1::/64", 10, "fd00:1:1::a"},
-		{"fd00:1:1::/64", 1 << 16, "fd00:1:1::1:0"},
-		{"fd00:1:1::/64", 1<<32 - 1, "fd00:1:1::ffff:ffff"},
-	} {
-		if got := hostPart(netip.MustParsePrefix(c.subnet), c.n); got.String() != c.want {
-			t.Errorf("%s, %d: %s, want %s", c.subnet, c.n, got, c.want)
-		}
-	}
-}
-
-// TestNotForGuests: what a subnet's first and last address and its router's are not given away, also when
-// they are asked for and nobody answers for them.
-func TestNotForGuests(t *testing.T) {
-	a := between(t)
-	for _, c := range []struct{ subnet, gateway, want, word string }{
-		{"10.2.1.0/28", "10.2.1.1", "10.2.1.0", "it is the network's own address of the guests' subnet 10.2.1.0/28 of site rome; name another with --address"},
-		{"10.2.1.5/28", "10.2.1.1", "10.2.1.15", "it is the broadcast address"},
-		{"10.2.1.0/28", "10.2.1.1", "10.2.1.1", "it is the router"},
-		{"10.2.0.0/16", "10.2.0.1", "10.2.255.255", "it is the broadcast address"},
-		{"fd00:2:1::/64", "fd00:2:1::1", "fd00:2:1::1", "it is the router"},
-	} {
-		_, err := a.freeAddress(t.Context(), config.Subnet{Prefix: netip.MustParsePrefix(c.subnet), Gateway: netip.MustParseAddr(c.gateway)}, seeker{guest: "web", want: netip.MustParseAddr(c.want)})
-		refusedBy(t, c.want, err, c.word)
-	}
-	for _, c := range [][2]string{
-		{"10.2.1.0/28", "10.2.1.14"}, {"10.2.0.0/16", "10.2.1.0"}, {"10.2.0.0/16", "10.2.1.255"}, {"10.2.1.0/31", "10.2.1.1"}, {"10.2.1.0/31", "10.2.1.0"},
-		{"10.2.1.7/32", "10.2.1.7"}, {"fd00:2:1::/64", "fd00:2:1::ffff:ffff:ffff:ffff"},
-	} {
-		if what := notForGuests(config.Subnet{Prefix: netip.MustParsePrefix(c[0])}, netip.MustParseAddr(c[1])); what != "" {
-			t.Errorf("%s in %s: %s", c[1], c[0], what)
-		}
 	}
 }
 
@@ -180,67 +126,6 @@ func bridged(t *testing.T) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return name
-}
-
-// TestLastAddressOfASubnet: addresses are given as far as the last but one.
-func TestLastAddressOfASubnet(t *testing.T) {
-	name := bridged(t)
-	a := between(t)
-	n := &a.config.Network
-	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/28"), netip.MustParseAddr("10.2.1.13"), 12
-	for _, c := range []struct{ guest, want, word string }{{"web", "10.2.1.12", ""}, {"db", "10.2.1.14", ""}, {"mail", "invalid IP", "none is free in 10.2.1.0/28"}} {
-		err := netns.Do(name, func() error {
-			addr, err := a.freeAddress(t.Context(), n.Subnets()[0], seeker{guest: c.guest})
-			if addr.String() != c.want {
-				t.Errorf("%s: %s, want %s", c.guest, addr, c.want)
-			}
-			return err
-		})
-		refusedBy(t, c.guest, err, c.word)
-	}
-}
-
-// TestComesWithIt: a guest gets no address that it comes with, such as one of this site that nobody answers for
-// while its home is off, not even asked for by name.
-func TestComesWithIt(t *testing.T) {
-	name := bridged(t)
-	a := between(t)
-	n := &a.config.Network
-	n.Gateway4, n.First = netip.MustParseAddr("10.2.1.1"), 10
-	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "rome2"}, {Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "paris"}}
-	err := netns.Do(name, func() error {
-		next, err := a.freeAddress(t.Context(), n.Subnets()[0], seeker{guest: "web", comesWith: bare(held)})
-		if next != netip.MustParseAddr("10.2.1.11") {
-			t.Errorf("%s", next)
-		}
-		return err
-	})
-	refusedBy(t, "another", err, "")
-	_, err = a.freeAddresses(t.Context(), netip.MustParseAddr("10.2.1.10"), "web", held)
-	refusedBy(t, "asked for", err, "guest web comes with it")
-}
-
-// TestMoreGuestsThanTries: a host with more guests than addresses are tried has one for the next guest.
-func TestMoreGuestsThanTries(t *testing.T) {
-	name := bridged(t)
-	a := between(t)
-	n := &a.config.Network
-	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/24"), netip.MustParseAddr("10.2.1.1"), 10
-	addr := netip.MustParseAddr("10.2.1.10")
-	for i := range addressTries {
-		if err := a.promise(addr, fmt.Sprint("guest", i)); err != nil {
-			t.Fatal(err)
-		}
-		addr = addr.Next()
-	}
-	err := netns.Do(name, func() error {
-		got, err := a.freeAddress(t.Context(), n.Subnets()[0], seeker{guest: "web"})
-		if got != addr {
-			t.Errorf("%s, want %s", got, addr)
-		}
-		return err
-	})
-	refusedBy(t, "the next", err, "")
 }
 
 // TestRouterKnowsWhoComes: the router of a site knows where a guest's next addresses are before anybody sends to them.
@@ -328,6 +213,38 @@ func TestNextEndpoint(t *testing.T) {
 	for last, want := range map[uint8]uint8{1: 3, 2: 3, 3: 5, 4: 5, 240: 1, 251: 1, 255: 1} {
 		if got := nextEndpoint(last); got != want {
 			t.Errorf("after %d: %d, want %d", last, got, want)
+		}
+	}
+}
+
+// TestPromiseWhileAMigrationEnds: an address is promised to one guest while the migration of
+// another ends; neither waits for the other for ever.
+func TestPromiseWhileAMigrationEnds(t *testing.T) {
+	a := between(t)
+	const times = 20000
+	done := make(chan struct{}, 2)
+	go func() {
+		for range times {
+			if err := a.book.Promise(netip.MustParseAddr("10.1.1.20"), "web"); err != nil {
+				t.Error(err)
+			}
+		}
+		done <- struct{}{}
+	}()
+	go func() {
+		for range times {
+			a.mu.Lock()
+			a.incoming["m-00000001"] = &incoming{plan: migration.Plan{Guest: "db"}}
+			a.mu.Unlock()
+			a.forgetIncoming("m-00000001")
+		}
+		done <- struct{}{}
+	}()
+	for range 2 {
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Fatal("they wait for each other")
 		}
 	}
 }

@@ -152,8 +152,8 @@ func TestToDropIsNobodysNext(t *testing.T) {
 	a := between(t)
 	own, lent := netip.MustParseAddr("10.2.1.21"), netip.MustParseAddr("10.1.1.20")
 	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}, ToDrop: []netip.Addr{own, lent}}}
-	refusedBy(t, "it has not given it up", a.promise(own, "db"), "guest web of this host has it")
-	refusedBy(t, "another site's", a.promise(lent, "db"), "")
+	refusedBy(t, "it has not given it up", a.book.Promise(own, "db"), "guest web of this host has it")
+	refusedBy(t, "another site's", a.book.Promise(lent, "db"), "")
 }
 
 // letsGoOf is a guest that is let go of while it gives an address up.

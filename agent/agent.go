@@ -12,9 +12,10 @@
 // of the agent's state is a package below: what people write (config), files that are kept
 // (journal, statefile, visits), the link to other hosts (peer), looks at the paths there (probe),
 // ways over them (lanes), disks that take those (disks), guests in which nobody can be asked
-// (outside), detours (detour), what migrations share (uplinks, priority), what is known of each
-// (record) and of guests (care), what a prediction rests on (sample), what users are told by (hook,
-// metrics) and may ask (api), how long what may take (limits), what a lab has it look at (compare).
+// (outside), which addresses guests may be given (addresses), detours (detour), what migrations
+// share (uplinks, priority), what is known of each (record) and of guests (care), what a prediction
+// rests on (sample), what users are told by (hook, metrics) and may ask (api), how long what may
+// take (limits), what a lab has it look at (compare).
 package agent
 
 import (
@@ -26,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/addresses"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/hook"
@@ -61,8 +63,7 @@ type Agent struct {
 
 	priority priority.Session // what the agent weighs among the host's programs
 
-	promised   promises           // addresses that guests will have
-	vacated    vacated            // addresses that guests left lately
+	book       *addresses.Book    // of addresses that guests may be given
 	endpoints  uplinks.Endpoints  // of MPTCP, for memory
 	shares     uplinks.WireShares // of the bytes that meters count, each migration's
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
@@ -105,6 +106,7 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 		metrics: newMetrics(c), feed: newFeed(), abortedEarly: map[string]earlyAbort{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}
 	id.OnRenewed(a.renewed)
+	a.book = addresses.New(c, a.takenAddresses)
 	a.records = record.NewStore(c.Host, c.StatePath("history"), a.log)
 	a.endpoints.Kept = uplinks.KeptIn(c.Run)
 	a.owedWords = &owedWords{dir: c.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}

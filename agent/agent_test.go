@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/addresses"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
@@ -38,10 +39,12 @@ func TestDescriptionsNetworkIsTheDefault(t *testing.T) {
 // bareAgent has state and nothing else.
 func bareAgent(t *testing.T, config *config.Config) *Agent {
 	config.State, config.Run = t.TempDir(), t.TempDir()
-	return &Agent{
+	a := &Agent{
 		config: config, log: slog.New(slog.DiscardHandler), clock: time.Now,
 		guests: &guests{dir: config.StatePath("guests"), byName: map[string]*Guest{}}, links: map[string]*peer.Link{}, records: noRecords(config),
 	}
+	a.book = addresses.New(config, a.takenAddresses)
+	return a
 }
 
 // noRecords are those of an agent that knows of no migration but by its history.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/addresses"
 	"godwit/agent/care"
 	"godwit/agent/disks"
 	"godwit/agent/lanes"
@@ -57,7 +58,7 @@ type destinationWork struct {
 	// of the handover
 	adopting time.Time             // when it was first tried
 	trouble  error                 // of its last try that was not cut off
-	guard    *nextGuard            // of the next addresses, until they are set
+	guard    *addresses.Guard      // of the next addresses, until they are set
 	taken    map[netip.Addr]string // next addresses that others have, and who; nil: not known yet
 	placed   bool                  // the guest may have its next addresses
 	mainNext bool                  // and send by them
@@ -73,7 +74,7 @@ type dialled struct {
 }
 
 func (w *destinationWork) stop() {
-	w.guard.stop()
+	w.guard.Stop()
 	if w.stopLoading != nil {
 		w.stopLoading()
 	}
@@ -175,7 +176,7 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	m.watchArrival()
 	if !m.plan.KeepsAddress() {
-		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, m.probeNext)
+		m.work.guard = addresses.Watch(a.ctx, bare(m.plan.Next), guardEvery, m.probeNext)
 	}
 	return m.prepareDirect(ctx)
 }

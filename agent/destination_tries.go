@@ -131,7 +131,7 @@ func (a *Agent) forgetIncoming(id string) {
 	delete(a.incoming, id)
 	a.mu.Unlock()
 	if ok { // not under a.mu: who promises an address asks by it what is taken
-		a.promised.release(m.plan.Guest, netip.Addr{})
+		a.book.Release(m.plan.Guest, netip.Addr{})
 	}
 }
 

@@ -317,7 +317,7 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 	if !gone {
 		return err
 	}
-	a.vacated.leave(d.Guest, d.LedAway()...)
+	a.book.Leave(d.Guest, d.LedAway()...)
 	now := time.Now().UnixNano()
 	if rec, err := a.records.Kept(d.ID); err == nil {
 		now = rec.Now()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/addresses"
 	"godwit/agent/care"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
@@ -261,13 +262,12 @@ func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
 	}
 	taken := a.takenAddresses()
 	for _, addr := range addrs {
-		mine := func(o net.Addr) bool { return isAt(o, addr) }
 		subnet, owner := a.config.Network.SubnetOf(addr), taken[addr]
 		_, visits := a.detours.ComesFrom(guest, addr)
 		switch {
 		case !subnet.Contains(addr) || addr == a.config.Network.GatewayOf(addr.Is4()):
 			return notBelieved("stand for address %s: not one of guests in the subnet %s of this host", addr, subnet)
-		case slices.ContainsFunc(own, mine):
+		case addresses.Among(own, addr):
 			return notBelieved("stand for address %s: it is this host's own", addr)
 		case owner != "" && owner != guest || visits:
 			return notBelieved("stand for address %s of guest %s: guest %s of this host has it", addr, guest, owner)

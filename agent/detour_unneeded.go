@@ -89,7 +89,7 @@ func (a *Agent) leadNoMore(g *Guest, addrs []netip.Addr) {
 	if err != nil { // CatchUp does it again
 		a.log.Warn("lead addresses here no more that a guest has given up", "guest", g.name(), "addresses", gone, "error", err)
 	}
-	a.vacated.leave(g.name(), gone...)
+	a.book.Leave(g.name(), gone...)
 }
 
 // lookForUnneeded is giveUpUnneeded for a guest that is here, now and then.

@@ -63,7 +63,7 @@ func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Ad
 		if addr.Prefix.Addr().Is4() {
 			return false
 		}
-		a.promised.release(offer.Plan.Guest, addr.Prefix.Addr())
+		a.book.Release(offer.Plan.Guest, addr.Prefix.Addr())
 		return true
 	})
 	why := "the guest has IPv6 turned off; turn it on, or"

@@ -152,12 +152,12 @@ func (a *Agent) configureFirst(ctx context.Context, g *Guest) error {
 
 // chooseAddresses gives a new guest free addresses.
 func (a *Agent) chooseAddresses(ctx context.Context, g *Guest) error {
-	addrs, err := a.freeAddresses(ctx, netip.Addr{}, g.name(), nil)
+	addrs, err := a.book.Free(ctx, netip.Addr{}, g.name(), nil)
 	if err != nil {
 		return err
 	}
 	a.guests.giveAddresses(g, addrs)
-	a.promised.release(g.name(), netip.Addr{})
+	a.book.Release(g.name(), netip.Addr{})
 	return nil
 }
 

@@ -67,43 +67,24 @@ func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
 	if err != nil {
 		return refuseAdoption(d, "list this host's addresses: %v", err)
 	}
-	a.promised.mu.Lock()
-	defer a.promised.mu.Unlock()
-	taken := a.spokenFor(d.Name)
-	for _, held := range addrs {
-		addr := held.Prefix.Addr()
-		whose := a.noGuests(addr, own)
-		owner, has := taken[addr]
-		switch {
-		case addr == held.Gateway:
-			whose = "the router"
-		case has && owner != d.Name:
-			whose = "guest " + owner + "'s"
+	return a.book.Claim(d.Name, func(others map[netip.Addr]string) error {
+		for _, held := range addrs {
+			addr := held.Prefix.Addr()
+			whose := a.book.Whose(addr, own)
+			owner, has := others[addr]
+			switch {
+			case addr == held.Gateway:
+				whose = "the router"
+			case has && owner != d.Name:
+				whose = "guest " + owner + "'s"
+			}
+			if whose != "" {
+				return refuseAdoption(d, "its address %s is %s here; take it from the guest, or name in addresses those that are its own", addr, whose)
+			}
 		}
-		if whose != "" {
-			return refuseAdoption(d, "its address %s is %s here; take it from the guest, or name in addresses those that are its own", addr, whose)
-		}
-	}
-	a.guests.giveAddresses(g, addrs)
-	return nil
-}
-
-// noGuests is what an address is that no guest may have, whoever says so: packets to it, and from it, would be led to that one, and
-// those of hosts and of other guests with them. own are this host's. "": it is none of these.
-func (a *Agent) noGuests(addr netip.Addr, own []net.Addr) string {
-	at := func(u config.Uplink) bool { return u.Address.Unmap() == addr.Unmap() }
-	if slices.ContainsFunc(own, func(o net.Addr) bool { return isAt(o, addr) }) || slices.ContainsFunc(a.config.Uplinks, at) {
-		return "this host's own"
-	}
-	for _, n := range a.config.Peers {
-		if slices.ContainsFunc(n.Uplinks, at) {
-			return "host " + n.Host + "'s own"
-		}
-	}
-	if subnet := a.config.Network.SubnetOf(addr); subnet.Contains(addr) {
-		return notForGuests(config.Subnet{Prefix: subnet, Gateway: a.config.Network.GatewayOf(addr.Is4())}, addr)
-	}
-	return ""
+		a.guests.giveAddresses(g, addrs)
+		return nil
+	})
 }
 
 // once are addrs without what comes again, as where a NIC has one with two prefixes.
@@ -116,12 +97,6 @@ func once(addrs []migration.Address) (out []migration.Address) {
 		seen[addr.Prefix.Addr()] = true
 	}
 	return out
-}
-
-// isAt says whether an address of an interface is addr.
-func isAt(o net.Addr, addr netip.Addr) bool {
-	p, err := netip.ParsePrefix(o.String())
-	return err == nil && p.Addr().Unmap() == addr
 }
 
 func joined(addrs []netip.Prefix) string {

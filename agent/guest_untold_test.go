@@ -96,7 +96,7 @@ func TestAdoptedClaims(t *testing.T) {
 	a.guests.giveAddresses(coming, at("10.2.1.31/24"))
 	place(a, &detour.Detour{ID: "m-00000001", Guest: "shop", Away: []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.32")}}})
 	place(a, &detour.Detour{ID: "m-00000002", Guest: "web", Away: []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.33")}}})
-	if err := a.promise(netip.MustParseAddr("10.2.1.34"), "wiki"); err != nil {
+	if err := a.book.Promise(netip.MustParseAddr("10.2.1.34"), "wiki"); err != nil {
 		t.Fatal(err)
 	}
 	for addr, refused := range map[string]string{

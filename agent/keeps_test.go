@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/addresses"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -161,9 +162,16 @@ func TestTakenIsNotForgotten(t *testing.T) {
 	next := netip.MustParsePrefix("10.2.1.10/24")
 	m.plan.Next = []migration.Address{{Prefix: next, Home: "rome"}}
 	m.work.guest = &Guest{}
-	done := make(chan struct{})
-	close(done)
-	m.work.guard = &nextGuard{cancel: func() {}, done: done, taken: map[netip.Addr]string{next.Addr(): "52:54:00:00:00:01"}}
+	looks := make(chan struct{}, 2)
+	m.work.guard = addresses.Watch(t.Context(), bare(m.plan.Next), time.Millisecond, func(context.Context, netip.Addr) (string, bool) {
+		select {
+		case looks <- struct{}{}:
+		default:
+		}
+		return "52:54:00:00:00:01", true
+	})
+	<-looks
+	<-looks // what the first has seen is known
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // nothing can be probed
 	for range 2 {
@@ -256,12 +264,13 @@ func TestNextOfAnotherGuest(t *testing.T) {
 	refused(t, "it is db's", prepare(), migration.CodeAddress, "guest db has it")
 	has("web")
 	refused(t, "it is its own", prepare(), migration.CodeAsked, "gave it up")
-	a.guests.byName, a.promised.by = map[string]*Guest{}, nil
-	if err := a.promise(next, "db"); err != nil {
+	a.guests.byName = map[string]*Guest{}
+	a.book.Release("web", netip.Addr{})
+	if err := a.book.Promise(next, "db"); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, "it is promised to db", prepare(), migration.CodeAddress, "guest db has it, or was promised it")
-	a.promised.release("db", next)
+	a.book.Release("db", next)
 	refused(t, "it is nobody's", prepare(), migration.CodeAsked, "gave it up")
-	refused(t, "then it is kept for it", a.promise(next, "db"), migration.CodeAddress, "guest web")
+	refused(t, "then it is kept for it", a.book.Promise(next, "db"), migration.CodeAddress, "guest web")
 }

@@ -368,5 +368,5 @@ func TestGivenAnotherAddress(t *testing.T) {
 	if err := m.replaceTaken(t.Context()); err != nil || m.plan.Next[0].Prefix != given || m.offer.Plan.Next[0].Prefix != given {
 		t.Errorf("%v, %v; want %s", m.plan.Next, err, given)
 	}
-	refusedBy(t, "another", a.promise(given.Addr(), "db"), "guest web of this host has it")
+	refusedBy(t, "another", a.book.Promise(given.Addr(), "db"), "guest web of this host has it")
 }

@@ -3,8 +3,8 @@ package agent
 import (
 	"fmt"
 	"net"
-	"net/netip"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -29,17 +29,10 @@ func (a *Agent) wayBack(plan migration.Plan) error {
 		if addr.Home == a.config.Host && !addr.Gateway.IsValid() && !own.IsValid() {
 			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 				"migrate guest %s: its address %s, whose home is %s, has no router there, without which it cannot come home; name %s in that host's configuration, and start its agent again",
-				plan.Guest, addr.Prefix.Addr(), a.config.Host, gatewayKey(addr.Prefix.Addr()))}
+				plan.Guest, addr.Prefix.Addr(), a.config.Host, config.GatewayKey(addr.Prefix.Addr()))}
 		}
 	}
 	return nil
-}
-
-func gatewayKey(addr netip.Addr) string {
-	if addr.Is4() {
-		return "network.gateway4"
-	}
-	return "network.gateway6"
 }
 
 // hardwareOf is a device's MAC.

@@ -87,7 +87,7 @@ func TestSubnetWithoutARouter(t *testing.T) {
 	if all := n.Subnets(); len(all) != 1 || all[0].Prefix != n.V4 {
 		t.Errorf("IPv6 without a router: %v", all)
 	}
-	_, err := a.freeAddresses(t.Context(), netip.MustParseAddr("fd00:2:1::20"), "web", nil)
+	_, err := a.book.Free(t.Context(), netip.MustParseAddr("fd00:2:1::20"), "web", nil)
 	refusedBy(t, "asked for by name", err, "name network.gateway6 in the configuration of rome, or another address")
 	gateway4 := n.Gateway4
 	n.Gateway4 = netip.Addr{}

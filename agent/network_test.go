@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/addresses"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -187,6 +188,7 @@ func TestHandoverOfASilentGuestEnds(t *testing.T) {
 func landing(t *testing.T, g *Guest) *incoming {
 	a := &Agent{ctx: t.Context(), config: &config.Config{State: t.TempDir(), Network: config.Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
 		guests: &guests{dir: t.TempDir(), byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, nil)}
+	a.book = addresses.New(a.config, a.takenAddresses)
 	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "rome"}}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp", Held: held,
 		Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "paris"}}}

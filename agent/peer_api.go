@@ -70,7 +70,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		answer.Next, answer.Has = offer.Plan.Held, <-has
 		return answer, nil
 	}
-	next, err := a.freeAddresses(r.Context(), offer.Plan.Want, offer.Plan.Guest, offer.Plan.Held)
+	next, err := a.book.Free(r.Context(), offer.Plan.Want, offer.Plan.Guest, bare(offer.Plan.Held))
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	if err := errors.Join(a.believe(p), a.namesake(p.Plan.Guest, p.Description)); err != nil {
 		return nil, err
 	}
-	if err := a.promiseNext(p.Plan); err != nil {
+	if err := a.book.PromiseNext(p.Plan); err != nil {
 		return nil, err
 	}
 	if err := a.comesFromThere(r.Context(), p.Plan); err != nil {

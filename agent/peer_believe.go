@@ -34,7 +34,7 @@ func (a *Agent) believe(p Preparation) error {
 		if err := a.belongs(held); err != nil {
 			return err
 		}
-		if whose := a.noGuests(held.Prefix.Addr(), own); whose != "" {
+		if whose := a.book.Whose(held.Prefix.Addr(), own); whose != "" {
 			return notBelieved("address %s of guest %s: it is %s here", held.Prefix.Addr(), p.Plan.Guest, whose)
 		}
 		if owner, ok := taken[held.Prefix.Addr()]; ok && owner != p.Plan.Guest {
@@ -48,7 +48,7 @@ func (a *Agent) believe(p Preparation) error {
 		if subnet := a.config.Network.SubnetOf(next.Prefix.Addr()); next.Home != a.config.Host || !subnet.Contains(next.Prefix.Addr()) {
 			return notBelieved("next address %s of %s: not in the guests' subnet %s of this host", next.Prefix.Addr(), next.Home, subnet)
 		}
-		if whose := a.noGuests(next.Prefix.Addr(), own); whose != "" {
+		if whose := a.book.Whose(next.Prefix.Addr(), own); whose != "" {
 			return notBelieved("next address %s of guest %s: it is %s here", next.Prefix.Addr(), p.Plan.Guest, whose)
 		}
 	}

@@ -357,7 +357,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 	}
 	for _, addr := range m.plan.Held {
 		if n != nil && !slices.Contains(n.Leased, addr.Prefix.Addr()) {
-			m.a.vacated.leave(m.plan.Guest, addr.Prefix.Addr())
+			m.a.book.Leave(m.plan.Guest, addr.Prefix.Addr())
 		}
 	}
 	if n != nil && len(n.Leased) == 0 || slices.Contains(ends, m.detourID()) {

@@ -206,6 +206,14 @@ func (n Network) PassesOver(addr netip.Addr) bool {
 	return own.Contains(addr) && !slices.ContainsFunc(n.Subnets(), func(s Subnet) bool { return s.Prefix == own })
 }
 
+// GatewayKey is what names the router of addresses of addr's family in a configuration.
+func GatewayKey(addr netip.Addr) string {
+	if addr.Is4() {
+		return "network.gateway4"
+	}
+	return "network.gateway6"
+}
+
 // IsDevice says whether a name may be one of a network device, and of one that is written in the notes of package netstate.
 func IsDevice(name string) bool {
 	return name != "" && len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n,=\"")

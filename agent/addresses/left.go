@@ -1,4 +1,4 @@
-package agent
+package addresses
 
 import (
 	"net/netip"
@@ -15,7 +15,7 @@ import (
 // vacatedFor is how long an address is kept back, as long as a lease.
 const vacatedFor = config.DefaultLease
 
-// vacated are addresses that guests have left lately. It lives with the agent: one that is started anew keeps nothing back.
+// vacated are addresses that guests have left lately. The zero value is ready.
 type vacated struct {
 	mu sync.Mutex
 	by map[netip.Addr]vacancy
@@ -25,6 +25,9 @@ type vacancy struct {
 	guest string // the last that had it
 	at    time.Time
 }
+
+// Leave notes that nothing leads to the guest by these addresses any more.
+func (b *Book) Leave(guest string, addrs ...netip.Addr) { b.left.leave(guest, addrs...) }
 
 // leave notes that nothing leads to the guest by these addresses any more.
 func (v *vacated) leave(guest string, addrs ...netip.Addr) {

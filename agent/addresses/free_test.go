@@ -1,0 +1,148 @@
+package addresses
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+
+	"godwit/agent/config"
+	"godwit/internal/need"
+	"godwit/netstate/netns"
+)
+
+// TestAskedForInAnotherFamily: an address that was asked for, and that this site has no use for, is refused, and not another one given.
+func TestAskedForInAnotherFamily(t *testing.T) {
+	b := ofRome(nil)
+	ask := func(want string) error {
+		_, err := b.Free(t.Context(), netip.MustParseAddr(want), "web", nil)
+		return err
+	}
+	refused(t, "IPv6 at a site of IPv4", ask("fd00:2:1::20"), "next address fd00:2:1::20: site rome has no guests' subnet of its family")
+	b.config.Network.V4, b.config.Network.V6 = netip.Prefix{}, netip.MustParsePrefix("fd00:2:1::/64")
+	refused(t, "IPv4 at a site of IPv6", ask("10.2.1.10"), "next address 10.2.1.10: site rome has no guests' subnet of its family")
+}
+
+func TestHostPart(t *testing.T) {
+	for _, c := range []struct {
+		subnet string
+		n      uint32
+		want   string
+	}{
+		{"10.1.1.0/24", 0, "10.1.1.0"},
+		{"10.1.1.0/24", 10, "10.1.1.10"},
+		{"10.1.1.77/24", 10, "10.1.1.10"}, // whatever host part the prefix has
+		{"10.1.0.0/16", 256, "10.1.1.0"},
+		{"10.1.0.0/16", 511, "10.1.1.255"},
+		{"10.1.1.128/25", 130, "10.1.2.2"}, // carried, and outside: the caller looks
+		{"10.255.255.0/24", 256, "11.0.0.0"},
+		{"fd00:1:1::/64", 10, "fd00:1:1::a"},
+		{"fd00:1:1::/64", 1 << 16, "fd00:1:1::1:0"},
+		{"fd00:1:1::/64", 1<<32 - 1, "fd00:1:1::ffff:ffff"},
+	} {
+		if got := hostPart(netip.MustParsePrefix(c.subnet), c.n); got.String() != c.want {
+			t.Errorf("%s, %d: %s, want %s", c.subnet, c.n, got, c.want)
+		}
+	}
+}
+
+// TestNotForGuests: what a subnet's first and last address and its router's are not given away, also when
+// they are asked for and nobody answers for them.
+func TestNotForGuests(t *testing.T) {
+	b := ofRome(nil)
+	for _, c := range []struct{ subnet, gateway, want, word string }{
+		{"10.2.1.0/28", "10.2.1.1", "10.2.1.0", "it is the network's own address of the guests' subnet 10.2.1.0/28 of site rome; name another with --address"},
+		{"10.2.1.5/28", "10.2.1.1", "10.2.1.15", "it is the broadcast address"},
+		{"10.2.1.0/28", "10.2.1.1", "10.2.1.1", "it is the router"},
+		{"10.2.0.0/16", "10.2.0.1", "10.2.255.255", "it is the broadcast address"},
+		{"fd00:2:1::/64", "fd00:2:1::1", "fd00:2:1::1", "it is the router"},
+	} {
+		_, err := b.FreeIn(t.Context(), config.Subnet{Prefix: netip.MustParsePrefix(c.subnet), Gateway: netip.MustParseAddr(c.gateway)}, Seeker{Guest: "web", Want: netip.MustParseAddr(c.want)})
+		refused(t, c.want, err, c.word)
+	}
+	for _, c := range [][2]string{
+		{"10.2.1.0/28", "10.2.1.14"}, {"10.2.0.0/16", "10.2.1.0"}, {"10.2.0.0/16", "10.2.1.255"}, {"10.2.1.0/31", "10.2.1.1"}, {"10.2.1.0/31", "10.2.1.0"},
+		{"10.2.1.7/32", "10.2.1.7"}, {"fd00:2:1::/64", "fd00:2:1::ffff:ffff:ffff:ffff"},
+	} {
+		if what := NotForGuests(config.Subnet{Prefix: netip.MustParsePrefix(c[0])}, netip.MustParseAddr(c[1])); what != "" {
+			t.Errorf("%s in %s: %s", c[1], c[0], what)
+		}
+	}
+}
+
+// bridged is a network namespace with the bridge of ofRome.
+func bridged(t *testing.T) string {
+	t.Helper()
+	need.Root(t)
+	name := fmt.Sprintf("gw-test-addresses-%d", os.Getpid())
+	if err := netns.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netns.Delete(name) }) //nolint:errcheck // it goes with the machine
+	if out, err := exec.Command("ip", "-n", name, "link", "add", "br0", "up", "type", "bridge").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return name
+}
+
+// TestLastAddressOfASubnet: addresses are given as far as the last but one.
+func TestLastAddressOfASubnet(t *testing.T) {
+	name := bridged(t)
+	b := ofRome(nil)
+	n := &b.config.Network
+	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/28"), netip.MustParseAddr("10.2.1.13"), 12
+	for _, c := range []struct{ guest, want, word string }{{"web", "10.2.1.12", ""}, {"db", "10.2.1.14", ""}, {"mail", "invalid IP", "none is free in 10.2.1.0/28"}} {
+		err := netns.Do(name, func() error {
+			addr, err := b.FreeIn(t.Context(), n.Subnets()[0], Seeker{Guest: c.guest})
+			if addr.String() != c.want {
+				t.Errorf("%s: %s, want %s", c.guest, addr, c.want)
+			}
+			return err
+		})
+		refused(t, c.guest, err, c.word)
+	}
+}
+
+// TestComesWithIt: a guest gets no address that it comes with, such as one of this site that nobody answers for
+// while its home is off, not even asked for by name.
+func TestComesWithIt(t *testing.T) {
+	name := bridged(t)
+	b := ofRome(nil)
+	n := &b.config.Network
+	n.Gateway4, n.First = netip.MustParseAddr("10.2.1.1"), 10
+	held := []netip.Addr{netip.MustParseAddr("10.2.1.10"), netip.MustParseAddr("10.1.1.10")}
+	err := netns.Do(name, func() error {
+		next, err := b.FreeIn(t.Context(), n.Subnets()[0], Seeker{Guest: "web", ComesWith: held})
+		if next != netip.MustParseAddr("10.2.1.11") {
+			t.Errorf("%s", next)
+		}
+		return err
+	})
+	refused(t, "another", err, "")
+	_, err = b.Free(t.Context(), netip.MustParseAddr("10.2.1.10"), "web", held)
+	refused(t, "asked for", err, "guest web comes with it")
+}
+
+// TestMoreGuestsThanTries: a host with more guests than addresses are tried has one for the next guest.
+func TestMoreGuestsThanTries(t *testing.T) {
+	name := bridged(t)
+	b := ofRome(nil)
+	n := &b.config.Network
+	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/24"), netip.MustParseAddr("10.2.1.1"), 10
+	addr := netip.MustParseAddr("10.2.1.10")
+	for i := range tries {
+		if err := b.Promise(addr, fmt.Sprint("guest", i)); err != nil {
+			t.Fatal(err)
+		}
+		addr = addr.Next()
+	}
+	err := netns.Do(name, func() error {
+		got, err := b.FreeIn(t.Context(), n.Subnets()[0], Seeker{Guest: "web"})
+		if got != addr {
+			t.Errorf("%s, want %s", got, addr)
+		}
+		return err
+	})
+	refused(t, "the next", err, "")
+}
