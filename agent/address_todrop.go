@@ -81,3 +81,12 @@ func (a *Agent) notGivenUp(h care.Held, taken map[netip.Addr]string) {
 		}
 	}
 }
+
+// without are those of want that are not in have.
+func without[T comparable](want, have []T) []T {
+	set := map[T]bool{}
+	for _, f := range have {
+		set[f] = true
+	}
+	return slices.DeleteFunc(slices.Clone(want), func(f T) bool { return set[f] })
+}

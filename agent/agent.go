@@ -12,10 +12,11 @@
 // of the agent's state is a package below: what people write (config), files that are kept
 // (journal, statefile, visits), the link to other hosts (peer), looks at the paths there (probe),
 // ways over them (lanes), disks that take those (disks), guests in which nobody can be asked
-// (outside), which addresses guests may be given (addresses), detours (detour), what migrations
-// share (uplinks, priority), what is known of each (record) and of guests (care), what a prediction
-// rests on (sample), what users are told by (hook, metrics) and may ask (api), how long what may
-// take (limits), what a lab has it look at (compare).
+// (outside), what bars a guest from a host (capable), which addresses guests may be given
+// (addresses), detours (detour), what migrations share (uplinks, priority), what is known of each
+// (record) and of guests (care), what a prediction rests on (sample), what users are told by
+// (hook, metrics) and may ask (api), how long what may take (limits), what a lab has it look at
+// (compare).
 package agent
 
 import (

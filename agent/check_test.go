@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,44 +10,6 @@ import (
 	"godwit/migration"
 	"godwit/vm"
 )
-
-func TestOlder(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want bool
-	}{
-		{"7.2.0", "10.0.0", true},
-		{"10.0.0", "7.2.0", false},
-		{"10.0.0", "10.0.0", false},
-		{"10.0.0", "10.0.5", false}, // patch releases migrate to each other
-		{"10.0", "10.1.0", true},
-		{"10.10.0", "10.9.0", false},
-		{"9.2.4 (Debian 1:9.2.4)", "10.0.0", true},
-		{"10", "10.0.1", false},
-		{"", "10.0.0", true},
-	} {
-		if got := older(c.a, c.b); got != c.want {
-			t.Errorf("%q older than %q: %v", c.a, c.b, got)
-		}
-	}
-}
-
-func TestMissingFlags(t *testing.T) {
-	for _, c := range []struct {
-		want, have string
-		missing    []string
-	}{
-		{"", "", nil},
-		{"", "fpu", nil},
-		{"fpu sse", "sse  vmx\tfpu", nil},
-		{"fpu avx2 avx", "fpu avx512", []string{"avx2", "avx"}},
-		{"fpu", "", []string{"fpu"}},
-	} {
-		if got := without(strings.Fields(c.want), strings.Fields(c.have)); !slices.Equal(got, c.missing) {
-			t.Errorf("%q of %q: %v", c.want, c.have, got)
-		}
-	}
-}
 
 // refusal checks that err is a usage problem of one line that has all of words.
 func refusal(t *testing.T, err error, words ...string) {

@@ -2,16 +2,13 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
-	"godwit/vm"
 )
 
 // refused checks that err is a problem of that code and one line with all words; no
@@ -36,82 +33,6 @@ func refused(t *testing.T, name string, err error, code migration.Code, words ..
 	}
 	if strings.Contains(problem.Text, "\n") || strings.Contains(problem.Text, "%!") {
 		t.Errorf("%s: %q: want one line of words", name, problem.Text)
-	}
-}
-
-func TestLacks(t *testing.T) {
-	const mib = 1 << 20
-	here := offering{host: "rome", version: "10.0.2", accel: "tcg", free: 1000 * mib, reserve: 128 * mib, mtu: 1500}
-	guest := func(version, accel, flags string, memory int64) Offer {
-		return Offer{Plan: migration.Plan{Guest: "web"}, Facts: vm.Facts{Version: version, Accel: accel, Memory: memory}, CPUFlags: flags}
-	}
-	with := func(change func(*offering)) offering { o := here; change(&o); return o }
-	kvm := with(func(o *offering) { o.accel, o.flags = "kvm", "fpu sse avx" })
-	unlike := func(model string, start ...string) Offer {
-		o := guest("10.0.2", "kvm", "fpu avx512f sse", mib)
-		o.Facts.CPU, o.Description.Start = model, start
-		return o
-	}
-	for _, c := range []struct {
-		name  string
-		here  offering
-		offer Offer
-		code  migration.Code
-		words []string
-	}{
-		{"fits", here, guest("10.0.2", "tcg", "", 512*mib), "", nil},
-		{"fits to the byte", here, guest("10.0.2", "tcg", "", 872*mib), "", nil},
-		{"one byte too much", here, guest("10.0.2", "tcg", "", 872*mib+1), migration.CodeCapacity, []string{"host rome refuses guest web", "1000 MiB of memory free", "128 MiB stay in reserve"}},
-		{"a large reserve", with(func(o *offering) { o.reserve = 900 * mib }), guest("10.0.2", "tcg", "", 512*mib), migration.CodeCapacity, []string{"1412 MiB are needed"}},
-		{"room in huge pages", with(func(o *offering) { o.huge = 2000 * mib }), guest("10.0.2", "tcg", "", 2000*mib), "", nil},
-		{"too few huge pages", with(func(o *offering) { o.huge = 1998 * mib }), guest("10.0.2", "tcg", "", 2000*mib), migration.CodeCapacity, []string{"1000 MiB of memory free"}},
-		{"memory unknown", with(func(o *offering) { o.free = -1 }), guest("10.0.2", "tcg", "", 1<<40), "", nil},
-		{"a newer QEMU there", with(func(o *offering) { o.version = "10.1.0" }), guest("10.0.2", "tcg", "", mib), "", nil},
-		{"an older QEMU there", with(func(o *offering) { o.version = "7.2.19" }), guest("10.0.2", "tcg", "", mib), migration.CodeHypervisor, []string{"its QEMU 7.2.19 is older than the source's 10.0.2"}},
-		{"an older minor there", here, guest("10.1.0", "tcg", "", mib), migration.CodeHypervisor, []string{"QEMU 10.0.2 is older than the source's 10.1.0"}},
-		{"KVM to none", here, guest("10.0.2", "kvm", "", mib), migration.CodeHypervisor, []string{"under KVM"}},
-		{"the same MTU", here, Offer{Plan: migration.Plan{Guest: "web"}, Facts: vm.Facts{Version: "10.0.2"}, MTU: 1500}, "", nil},
-		{"another MTU", here, Offer{Plan: migration.Plan{Guest: "web"}, Facts: vm.Facts{Version: "10.0.2"}, MTU: 9000}, migration.CodeAddress, []string{"MTU is 1500 bytes and the source's 9000"}},
-		{"the same processor", kvm, guest("10.0.2", "kvm", "fpu sse avx", mib), "", nil},
-		{"a better processor", kvm, guest("10.0.2", "kvm", "fpu", mib), "", nil},
-		{"a lesser processor", kvm, guest("10.0.2", "kvm", "fpu avx512f sse", mib), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "choose another host"}},
-		{"a lesser processor, and the guest has its host's", kvm, unlike("host"), migration.CodeHypervisor, []string{"its CPU lacks avx512f"}},
-		{"the same, by its other name, of an adopted guest", kvm, unlike("max", "qemu"), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "CPU model that both have"}},
-		{"a lesser processor, and the guest's is a model", kvm, unlike("Skylake-Server", "qemu"), "", nil},
-	} {
-		refused(t, c.name, c.here.lacks(c.offer), c.code, c.words...)
-	}
-}
-
-func TestUnfit(t *testing.T) {
-	two, one := care.Held{Taps: []string{"a", "b"}}, care.Held{Taps: []string{"a"}}
-	disk := care.Held{Taps: two.Taps, Description: config.Description{Disks: []vm.Disk{{ID: "root"}}}}
-	facts := func(version, accel string, blockers ...string) vm.Facts {
-		return vm.Facts{Version: version, Accel: accel, Blockers: blockers}
-	}
-	well := facts("10.0.2", "tcg")
-	refuse := func(code migration.Code, format string, a ...any) error {
-		return &migration.Problem{Code: code, Text: "migrate guest web: " + fmt.Sprintf(format, a...)}
-	}
-	for _, c := range []struct {
-		name  string
-		guest leaver
-		code  migration.Code
-		words []string
-	}{
-		{"well", leaver{two, true, false, well, vm.Running}, "", nil},
-		{"QEMU 7.2 with KVM", leaver{two, true, false, facts("7.2.19", "kvm"), vm.Running}, "", nil},
-		{"QEMU 7.2 with TCG", leaver{two, true, false, facts("7.2.19", "tcg"), vm.Running}, migration.CodeHypervisor, []string{"QEMU 7.2.19 corrupts", "QEMU 10 or newer", "KVM"}},
-		{"QEMU 9.2 with TCG", leaver{two, true, false, facts("9.2.0", "tcg"), vm.Running}, migration.CodeHypervisor, []string{"QEMU 9.2.0"}},
-		{"paused", leaver{two, true, false, well, vm.Paused}, migration.CodeGuest, []string{"it is paused"}},
-		{"blocked", leaver{two, true, true, facts("10.0.2", "tcg", "a device\nof two lines", "another"), vm.Running}, migration.CodeHypervisor, []string{"a device of two lines; another"}},
-		{"one NIC", leaver{one, true, false, well, vm.Running}, migration.CodeGuest, []string{"no second NIC", "--network tunnel"}},
-		{"one NIC, keeps its address", leaver{one, true, true, well, vm.Running}, "", nil},
-		{"no channel", leaver{two, false, false, well, vm.Running}, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},
-		{"no channel, keeps its address", leaver{two, false, true, well, vm.Running}, "", nil},
-		{"a disk that QEMU has not", leaver{disk, true, false, well, vm.Running}, migration.CodeGuest, []string{"disk root"}},
-	} {
-		refused(t, c.name, c.guest.unfit(refuse), c.code, c.words...)
 	}
 }
 
@@ -157,17 +78,6 @@ func TestSameRoot(t *testing.T) {
 	}
 	if err := host("").sameRoot(Offer{Description: tiny}); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestRoomToSend: a source needs a fiftieth of the guest's memory beside it.
-func TestRoomToSend(t *testing.T) {
-	const gib = 1 << 30
-	if why := lacksRoomToSend(256*gib, 6*gib); why != "" {
-		t.Errorf("with room: %s", why)
-	}
-	if why := lacksRoomToSend(256*gib, 4*gib); !strings.HasPrefix(why, "this host has 4096 MiB of memory free, and 5") {
-		t.Errorf("without: %q", why)
 	}
 }
 

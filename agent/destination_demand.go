@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 
+	"godwit/agent/capable"
 	"godwit/migration"
 )
 
@@ -57,10 +58,10 @@ func (m *incoming) owes() (d demand) {
 	if facts.PageSize <= int64(os.Getpagesize()) {
 		d.memory = facts.Memory
 		if g := m.visible(); g != nil && g.Machine != nil {
-			d.memory -= min(d.memory, max(residentBytes(g.Machine.PID())-ownOfQEMU, 0))
+			d.memory -= min(d.memory, max(capable.ResidentBytes(g.Machine.PID())-ownOfQEMU, 0))
 		}
 	}
-	if _, sum, err := diskSizes(m.work.preparation.Description, facts); err == nil {
+	if _, sum, err := capable.DiskSizes(m.work.preparation.Description, facts); err == nil {
 		d.disk = sum
 		for _, disk := range m.madeDisks() {
 			if info, err := statFile(disk.Path); err == nil {
@@ -84,26 +85,18 @@ func (m *incoming) copiedNow() int64 {
 // statFile is os.Stat. Tests have a slower disk.
 var statFile = os.Stat
 
-// beside are the words for what is owed.
-func beside(owed int64) string {
-	if owed < 1<<20 {
-		return ""
-	}
-	return fmt.Sprintf(" beside %d MiB for guests on their way here", owed>>20)
-}
-
 // roomForAll says whether this host has the memory and the disk for the offered guest, beside those that were
 // admitted before that place.
 func (a *Agent) roomForAll(offer Offer, before uint64) error {
 	owed := a.owed(before)
-	here := offering{host: a.config.Host, reserve: a.config.MemoryReserve, free: -1, owed: owed.memory, huge: freeHugePages(offer.Facts.PageSize)}
-	if free, err := availableMemory(); err == nil {
-		here.free = free
+	here := capable.Host{Name: a.config.Host, Reserve: a.config.MemoryReserve, Free: -1, Owed: owed.memory, Huge: capable.FreeHugePages(offer.Facts.PageSize)}
+	if free, err := capable.AvailableMemory(); err == nil {
+		here.Free = free
 	}
-	if err := here.lacksMemory(offer); err != nil {
+	if err := here.LacksMemory(offer.guest()); err != nil {
 		return err
 	}
-	_, sum, err := diskSizes(offer.Description, offer.Facts)
+	_, sum, err := capable.DiskSizes(offer.Description, offer.Facts)
 	if err != nil {
 		return err
 	}
@@ -112,7 +105,7 @@ func (a *Agent) roomForAll(offer Offer, before uint64) error {
 		if shared {
 			need += owed.copies
 		}
-		if err := a.roomOnDisk(offer, "disks", need, fmt.Sprintf("%s (%d MiB stay in reserve)", beside(need-sum), diskReserve>>20)); err != nil {
+		if err := a.roomOnDisk(offer, "disks", need, fmt.Sprintf("%s (%d MiB stay in reserve)", capable.Beside(need-sum), diskReserve>>20)); err != nil {
 			return err
 		}
 	}
@@ -122,7 +115,7 @@ func (a *Agent) roomForAll(offer Offer, before uint64) error {
 		}
 		others := owed.disk + owed.copies
 		return a.roomOnDisk(offer, "", sum+others+copied-diskReserve,
-			fmt.Sprintf(", %d MiB of them for a copy of its memory until all of that is here%s", copied>>20, beside(others)))
+			fmt.Sprintf(", %d MiB of them for a copy of its memory until all of that is here%s", copied>>20, capable.Beside(others)))
 	}
 	return nil
 }

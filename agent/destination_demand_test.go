@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/capable"
 	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -19,7 +20,7 @@ import (
 // one has filled is no room any more; when it runs here, or has been refused, it is owed nothing.
 func TestRoomIsGivenOnce(t *testing.T) {
 	a := between(t)
-	memory, err := availableMemory()
+	memory, err := capable.AvailableMemory()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/capable"
 	"godwit/agent/care"
-	"godwit/agent/config"
 	"godwit/agent/disks"
 	"godwit/agent/journal"
 	"godwit/agent/lanes"
@@ -40,50 +40,13 @@ func blocksOf(machine vm.Machine) (vm.Blocks, error) {
 	return nil, errors.New("this hypervisor cannot move disks")
 }
 
-// unfitDisks says why disks cannot move: what QEMU has and what the description names
-// must be the same.
-func unfitDisks(refuse func(migration.Code, string, ...any) error, described, found []vm.Disk) error {
-	for _, d := range described {
-		i := slices.IndexFunc(found, func(f vm.Disk) bool { return f.ID == d.ID })
-		switch {
-		case i < 0:
-			return refuse(migration.CodeGuest, "QEMU has no disk %s that its description names; give the disk's node that name, or correct the description", d.ID)
-		case found[i].Size <= 0 || found[i].Size > mostDisk:
-			return refuse(migration.CodeGuest, "its disk %s has %d bytes; 1 byte to 16 TiB can be moved", d.ID, found[i].Size)
-		}
-	}
-	for _, f := range found {
-		if !slices.ContainsFunc(described, func(d vm.Disk) bool { return d.ID == f.ID }) {
-			return refuse(migration.CodeGuest, "QEMU has a disk %s (%s) that its description does not name; name it, or take it away", f.ID, f.Path)
-		}
-	}
-	return nil
-}
-
-// mostDisk bounds a disk's size, bytes.
-const mostDisk = 1 << 44
-
-// diskSizes are the sizes of the described disks, in their order, as the source's QEMU
-// has them. They come from the peer.
-func diskSizes(d config.Description, facts vm.Facts) (sizes []int64, sum int64, err error) {
-	for _, disk := range d.Disks {
-		i := slices.IndexFunc(facts.Disks, func(f vm.Disk) bool { return f.ID == disk.ID })
-		if i < 0 || facts.Disks[i].Size <= 0 || facts.Disks[i].Size > mostDisk {
-			return nil, 0, d.Wrong("the size of its disk %s is not known", disk.ID)
-		}
-		sizes = append(sizes, facts.Disks[i].Size)
-		sum += facts.Disks[i].Size
-	}
-	return sizes, sum, nil
-}
-
 // makeDisks makes an empty file for each disk, and leads the description to them.
 func (m *incoming) makeDisks() error {
 	d := &m.work.guest.Held.Description
 	if len(d.Disks) == 0 {
 		return nil
 	}
-	sizes, _, err := diskSizes(*d, m.work.preparation.Facts)
+	sizes, _, err := capable.DiskSizes(*d, m.work.preparation.Facts)
 	if err != nil {
 		return err
 	}
@@ -114,34 +77,6 @@ func makeSparse(path string, size int64) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// otherDisks says that a QEMU, by its guest's start command, has not the files that were made for the disks, or has them otherwise than the
-// guest does. It would write what comes over what lies in those that it has.
-func otherDisks(host string, offer Offer, made, has []vm.Disk) error {
-	for n, disk := range made {
-		i := slices.IndexFunc(has, func(d vm.Disk) bool { return d.ID == disk.ID })
-		if i < 0 {
-			return refuses(host, offer, migration.CodeHypervisor, "its start command makes no disk %s; give a block node of that name the file {disk%d}", disk.ID, n)
-		}
-		a, err := os.Stat(has[i].Path)
-		b, err2 := os.Stat(disk.Path)
-		if same := err == nil && err2 == nil && os.SameFile(a, b); !same && !strings.Contains(has[i].Path, disk.Path) { // QEMU may tell it among options
-			return refuses(host, offer, migration.CodeHypervisor, "its start command has its disk %s in %s; write {disk%d} there, which is the file that was made for it", disk.ID, has[i].Path, n)
-		}
-		if has[i].ReadOnly != disk.ReadOnly { // the guest would find another device
-			return refuses(host, offer, migration.CodeHypervisor, "its start command has its disk %s with read-only=%s, the guest with read-only=%s; write that", disk.ID, onOff(has[i].ReadOnly), onOff(disk.ReadOnly))
-		}
-	}
-	return nil
-}
-
-// onOff is how QEMU's options say it.
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
 }
 
 // keepOpen keeps a disk's file open from before anything is written to it until the guest has landed: of a write that

@@ -58,6 +58,7 @@ func TestPreparationCheck(t *testing.T) {
 		"no next address":         {func(p *Preparation) { p.Plan.Next = nil }, "no next address"},
 		"no address":              {func(p *Preparation) { p.Plan.Held = nil }, "0 addresses"},
 		"an address that is none": {func(p *Preparation) { p.Plan.Held = append(p.Plan.Held, migration.Address{}) }, "none"},
+		"options as a processor":  {func(p *Preparation) { p.Facts.CPU = "max,-avx2" }, "CPU model"},
 		"too long for a journal":  {func(p *Preparation) { p.Description.Start = slices.Repeat([]string{"-device"}, 30000) }, "shorten"},
 		"a thousand addresses":    {func(p *Preparation) { p.Plan.Held = make([]migration.Address, 1000) }, "1000 addresses"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/capable"
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
@@ -83,16 +84,16 @@ func FuzzOffer(f *testing.F) {
 	f.Add(whole)
 	f.Add([]byte(`{"facts":{"memory":9223372036854775807,"version":"99999999999999999999.x"}}`))
 	f.Add([]byte(`{"endpoint":255,"facts":{"disks":[{"id":"a","size":-1}]},"description":{"disks":[{"id":"a"}]}}`))
-	here := offering{host: "rome", version: "10.0.0", accel: "tcg", free: 1 << 30, reserve: 128 << 20}
+	here := capable.Host{Name: "rome", Version: "10.0.0", Accel: "tcg", Free: 1 << 30, Reserve: 128 << 20}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var o Offer
 		if json.Unmarshal(data, &o) != nil {
 			return
 		}
-		if here.lacks(o) == nil && (o.Facts.Memory < 0 || o.Facts.Memory > here.free) {
+		if here.Lacks(o.guest()) == nil && (o.Facts.Memory < 0 || o.Facts.Memory > here.Free) {
 			t.Fatalf("room for %d bytes", o.Facts.Memory)
 		}
-		if sizes, sum, err := diskSizes(o.Description, o.Facts); err == nil && (sum < 0 || len(sizes) != len(o.Description.Disks)) {
+		if sizes, sum, err := capable.DiskSizes(o.Description, o.Facts); err == nil && (sum < 0 || len(sizes) != len(o.Description.Disks)) {
 			t.Fatalf("disks of %v, together %d", sizes, sum)
 		}
 		if id := nextEndpoint(o.Endpoint); id == 0 || id == 255 {

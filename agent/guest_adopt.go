@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/capable"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
@@ -127,7 +128,7 @@ func unlike(d config.Description, facts vm.Facts, cards []qemu.Card) error {
 		return fmt.Errorf("its QEMU has %d NICs, the description names %d", len(cards), len(d.NICs))
 	}
 	say := func(_ migration.Code, format string, args ...any) error { return fmt.Errorf(format, args...) }
-	return unfitDisks(say, d.Disks, facts.Disks)
+	return capable.UnfitDisks(say, d.Disks, facts.Disks)
 }
 
 // usable says why a NIC cannot be that of the description, or not be moved.

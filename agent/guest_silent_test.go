@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/capable"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/outside"
@@ -48,7 +49,7 @@ func TestSilentGuests(t *testing.T) {
 		for _, p := range strings.Fields(text) {
 			held.Addresses = append(held.Addresses, migration.Address{Prefix: netip.MustParsePrefix(p)})
 		}
-		err := leaver{held, true, false, vm.Facts{Version: "10.0.0"}, vm.Running}.unfit(refuse)
+		err := capable.Leaver{Held: held, Channel: true, Facts: vm.Facts{Version: "10.0.0"}, Status: vm.Running}.Unfit(refuse)
 		if (err == nil) != want {
 			t.Errorf("with %s: %v", text, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"godwit/agent/capable"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -52,11 +53,11 @@ func withinFree(buffer, memory int64, share float64) int64 {
 	if err != nil {
 		return buffer
 	}
-	return min(buffer, max(int64(float64(free-neededToSend(memory))*share), leastBuffer))
+	return min(buffer, max(int64(float64(free-capable.NeededToSend(memory))*share), leastBuffer))
 }
 
-// freeMemory is availableMemory. Tests have another.
-var freeMemory = availableMemory
+// freeMemory is capable.AvailableMemory. Tests have another.
+var freeMemory = capable.AvailableMemory
 
 // outSocket is where QEMU sends memory that does not leave by connections of its own.
 func (m *outgoing) outSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"godwit/agent/capable"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -133,8 +134,8 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err != nil {
 		return refuses(a.config.Host, offer, migration.CodeHypervisor, "%v", err)
 	}
-	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts), free: -1, mtu: a.config.Network.MTU} // room is looked at last
-	if err := here.lacks(offer); err != nil {
+	here := capable.Host{Name: a.config.Host, Version: host.Version.String(), Accel: host.Accel, Flags: capable.Flags(offer.Facts), Free: -1, MTU: a.config.Network.MTU} // room is looked at last
+	if err := here.Lacks(offer.guest()); err != nil {
 		return err
 	}
 	if err := netstate.Barred(a.config.Network.Bridge); err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/capable"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -27,7 +28,7 @@ type Offer struct {
 	Plan        migration.Plan     `json:"plan"`
 	Description config.Description `json:"description"`
 	Facts       vm.Facts           `json:"facts"`
-	CPUFlags    string             `json:"cpu_flags"`      // of the source's processor, where it is the guest's own; see cpuFlags
+	CPUFlags    string             `json:"cpu_flags"`      // of the source's processor, where it is the guest's own; see capable.Flags
 	Touched     int64              `json:"touched"`        // bytes that the guest's QEMU has in memory
 	Endpoint    uint8              `json:"endpoint"`       // highest MPTCP endpoint id used in the guest
 	Root        string             `json:"root,omitempty"` // mark of its image's root disk; see config.Config.RootMark
@@ -127,7 +128,7 @@ func (p Preparation) check() error {
 	case len(p.InnerUsed) > mostInner:
 		return wrong("%d inner addresses", len(p.InnerUsed))
 	}
-	if err := checkMachine(p.Facts); err != nil {
+	if err := capable.CheckMachine(p.Facts); err != nil {
 		return wrong("%v", err)
 	}
 	if err := errors.Join(detour.CheckHeard(p.Routers), care.CheckToDrop(p.ToDrop)); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/api"
+	"godwit/agent/capable"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -44,7 +45,7 @@ func (a *Agent) mayBeHere(guest string) bool {
 
 // freeForGuests is the memory that this host has for more guests, beside those on their way here, bytes; nil: not known.
 func (a *Agent) freeForGuests() *int64 {
-	free, err := availableMemory()
+	free, err := capable.AvailableMemory()
 	if err != nil {
 		return nil
 	}

@@ -4,18 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"godwit/agent/care"
+	"godwit/agent/capable"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
-	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm"
@@ -40,10 +36,10 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := (leaver{g.Held, g.hasChannel(), m.plan.KeepsAddress(), facts, status}).unfit(m.problem); err != nil {
+	if err := (capable.Leaver{Held: g.Held, Channel: g.hasChannel(), Keeps: m.plan.KeepsAddress(), Facts: facts, Status: status}).Unfit(m.problem); err != nil {
 		return err
 	}
-	if err := unfitPages(m.problem, m.plan.Mode, facts); err != nil {
+	if err := capable.UnfitPages(m.problem, m.plan.Mode, facts); err != nil {
 		return err
 	}
 	if err := netstate.Barred(m.a.config.Network.Bridge); err != nil {
@@ -63,38 +59,6 @@ func (m *outgoing) problem(code migration.Code, format string, a ...any) error {
 	return &migration.Problem{Code: code, Text: "migrate guest " + m.plan.Guest + ": " + fmt.Sprintf(format, a...)}
 }
 
-// leaver is a guest that is to leave here: its description, and what its hypervisor told.
-type leaver struct {
-	held    care.Held
-	channel bool // to a helper inside
-	keeps   bool // its address
-	facts   vm.Facts
-	status  vm.Status
-}
-
-// unfit says why the guest cannot leave; nil if it can.
-func (l leaver) unfit(refuse func(migration.Code, string, ...any) error) error {
-	held, facts := l.held, l.facts
-	switch {
-	case l.status != vm.Running:
-		return refuse(migration.CodeGuest, "it is %s; start it or resume it first", l.status)
-	case len(facts.Blockers) > 0:
-		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s; take that device away, or make it one that can migrate",
-			oneline.Of(strings.Join(strings.Fields(strings.Join(facts.Blockers, "; ")), " ")))
-	case facts.Accel == "tcg" && older(facts.Version, "10"):
-		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
-	case len(held.Taps) < 2 && !l.keeps:
-		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")
-	case !l.channel && !l.keeps:
-		return refuse(migration.CodeGuest, "it has no guest channel to set the next address; add one, or keep the address with --network tunnel")
-	case held.Description.Silent() && held.Kept().IsValid():
-		return refuse(migration.CodeGuest, "its other NIC still has %s, which nobody in the guest could move; wait until that lease has ended (`godwit guest show %s`)", held.Kept(), held.Description.Name)
-	case held.Description.QMP != "" && len(held.Description.Start) == 0:
-		return refuse(migration.CodeGuest, "its description has no start command; write one, so that it can be received elsewhere, then `godwit guest forget` and adopt it again")
-	}
-	return unfitDisks(refuse, held.Description.Disks, facts.Disks)
-}
-
 // bestTransfer is what `auto` means: our own data path, where QEMU can be held cleanly, or
 // where nothing else has the mode.
 func bestTransfer(facts vm.Facts, mode string) string {
@@ -109,8 +73,8 @@ func (m *outgoing) checkGuest(ctx context.Context) error {
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
-	if free, err := availableMemory(); err == nil && ownPath(m.plan) {
-		if why := lacksRoomToSend(m.work.facts.Memory, free); why != "" {
+	if free, err := capable.AvailableMemory(); err == nil && ownPath(m.plan) {
+		if why := capable.LacksRoomToSend(m.work.facts.Memory, free); why != "" {
 			return m.problem(migration.CodeCapacity, "%s", why)
 		}
 	}
@@ -192,8 +156,8 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 // askThere has the destination say whether it can take the guest, and its clock.
 func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	m.work.offer = Offer{
-		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts),
-		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint,
+		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: capable.Flags(m.work.facts),
+		Touched: capable.ResidentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint,
 		MTU: m.a.config.Network.MTU, NoIPv6: m.work.noIPv6,
 	}
 	root, err := m.a.config.RootMark(m.work.offer.Description)
@@ -273,18 +237,4 @@ func (m *outgoing) carried(n config.Neighbour) int64 {
 // paths are those that this migration's transfer uses.
 func (m *outgoing) paths(n config.Neighbour) []peer.Path {
 	return transferPaths(m.plan, m.a.config.Paths(n))
-}
-
-// residentBytes is what a process has in memory.
-func residentBytes(pid int) int64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(data))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize())
 }

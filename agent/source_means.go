@@ -6,12 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/capable"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
-	"godwit/transfer/pages"
-	"godwit/vm"
 )
 
 // This file settles what mode `auto` means: pre-copy for a guest that writes less than the
@@ -86,14 +85,14 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 	}
 	if carried := pathRate / 8; auto && !policy.Converges(m.work.dirtyRate, carried) {
 		why := fmt.Sprintf("the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(m.work.dirtyRate)/1e6, float64(carried)/1e6)
-		if cannot := cannotFollow(m.work.facts); cannot != "" {
+		if cannot := capable.CannotFollow(m.work.facts); cannot != "" {
 			m.rec.Note(fmt.Sprintf("mode precopy, though %s: %s (mode hybrid)", why, cannot))
 		} else {
 			m.plan.Mode, m.work.chosen = "hybrid", true
 			m.rec.Note("mode hybrid: " + why)
 		}
 	}
-	m.work.mayFollow = auto && m.plan.Mode == "precopy" && cannotFollow(m.work.facts) == ""
+	m.work.mayFollow = auto && m.plan.Mode == "precopy" && capable.CannotFollow(m.work.facts) == ""
 	m.rec.Edit(func(r *record.Report) { r.Mode = m.plan.Mode })
 	return nil
 }
@@ -116,35 +115,12 @@ func (m *outgoing) whyTurned(s migration.Source) string {
 	return s.Problem.Text
 }
 
-// onHugePages says whether a guest's memory, or some of it, is on pages larger than ours. QEMU
-// takes post-copy only by its own pages ("Postcopy needs matching RAM page sizes").
-func onHugePages(facts vm.Facts) bool { return facts.PageSize > pages.Size }
-
-// cannotFollow says why the rest of a guest's memory cannot follow it; "" if it can.
-func cannotFollow(facts vm.Facts) string {
-	switch {
-	case onHugePages(facts):
-		return fmt.Sprintf("its memory is on pages of %d KiB, and the rest of such cannot follow it", facts.PageSize>>10)
-	case facts.Hints: // QEMU hints only where it is not itself to hand over early (virtio_balloon_free_page_hint_notify)
-		return "its balloon tells QEMU which pages are free (free-page-hint), which are never sent, and a guest that touches one would stand still"
-	}
-	return ""
-}
-
-// unfitPages says why memory cannot follow a guest, where that was asked for.
-func unfitPages(refuse func(migration.Code, string, ...any) error, mode string, facts vm.Facts) error {
-	if cannot := cannotFollow(facts); cannot != "" && (mode == "hybrid" || mode == "postcopy") {
-		return refuse(migration.CodeHypervisor, "mode %s: %s; use --mode precopy, or start it without", mode, cannot)
-	}
-	return nil
-}
-
 // cures are what helps where the budget cannot be met.
 func (m *outgoing) cures() string {
 	switch {
 	case m.plan.Mode == "hybrid" || m.plan.Mode == "postcopy":
 		return "allow a longer --downtime, or lower its load"
-	case cannotFollow(m.work.facts) != "" || m.opaque():
+	case capable.CannotFollow(m.work.facts) != "" || m.opaque():
 		return "allow a longer --downtime, lower its load, or let it be throttled (--throttle)"
 	}
 	how := "--mode hybrid"

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
-	"godwit/vm"
 )
 
 // writer is a guest that writes short bytes per second as seen in a short look, long in a long
@@ -87,15 +85,6 @@ func TestHugePagesDoNotFollow(t *testing.T) {
 			}
 		}
 	}
-	refuse := func(code migration.Code, format string, args ...any) error {
-		return &migration.Problem{Code: code, Text: fmt.Sprintf(format, args...)}
-	}
-	for _, mode := range []string{"hybrid", "postcopy"} {
-		refused(t, mode, unfitPages(refuse, mode, vm.Facts{PageSize: 2 << 20}), migration.CodeHypervisor, "mode "+mode, "pages of 2048 KiB", "--mode precopy")
-		refused(t, mode+" of ordinary pages", unfitPages(refuse, mode, vm.Facts{PageSize: 4096}), "")
-	}
-	refused(t, "precopy", unfitPages(refuse, "precopy", vm.Facts{PageSize: 2 << 20}), "")
-	refused(t, "a balloon that hints", unfitPages(refuse, "hybrid", vm.Facts{Hints: true}), migration.CodeHypervisor, "free-page-hint", "--mode precopy")
 }
 
 // TestCures: what is to be asked for instead is what the agents take.

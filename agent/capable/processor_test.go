@@ -1,11 +1,10 @@
-package agent
+package capable
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -19,10 +18,10 @@ func TestLacksProcessor(t *testing.T) {
 		return vm.Facts{CPU: "qemu64", Features: &vm.Features{CPUID: map[string]uint32{name: bits}}}
 	}
 	const model = "Skylake-Server"
-	own, adopted := config.Description{}, config.Description{Start: []string{"qemu"}}
+	const own, adopted = false, true // whether a person started it
 	for _, c := range []struct {
 		name        string
-		description config.Description
+		started     bool
 		there, here vm.Facts
 		words       []string
 	}{
@@ -44,17 +43,16 @@ func TestLacksProcessor(t *testing.T) {
 		{"a QEMU that tells nothing", own, processor("cortex-a57", avx2), vm.Facts{CPU: "cortex-a57"}, nil},
 		{"many", adopted, processor(model, 0xffffffff), processor(model, 0), []string{"bit 11 and 20 more)"}},
 	} {
-		offer := Offer{Plan: migration.Plan{Guest: "web"}, Description: c.description, Facts: c.there}
-		err := lacksProcessor("rome", offer, c.here)
+		err := LacksProcessor("rome", Guest{Name: "web", Facts: c.there, Started: c.started}, c.here)
 		refused(t, c.name, err, migration.CodeHypervisor, c.words...)
-		if err != nil && len(c.description.Start) == 0 && strings.Contains(err.Error(), "start") {
+		if err != nil && !c.started && strings.Contains(err.Error(), "start") {
 			t.Errorf("%s: %v: its agent starts that guest, not a person", c.name, err)
 		}
 	}
 }
 
 // TestProcessorIsBounded: a model, or a machine, that would be an option of QEMU's, and lists without end, are
-// refused; a preparation of an older source, without features, is not.
+// refused; what an older source tells, without features, is not.
 func TestProcessorIsBounded(t *testing.T) {
 	many := map[string]uint32{}
 	for i := range mostRegisters + 1 {
@@ -76,9 +74,7 @@ func TestProcessorIsBounded(t *testing.T) {
 		"many registers":   {vm.Facts{Features: &vm.Features{CPUID: many}}, false},
 		"many unavailable": {vm.Facts{Features: &vm.Features{Unavailable: make([]string, mostFeatures+1)}}, false},
 	} {
-		p := goodPreparation()
-		p.Facts = c.facts
-		if err := p.check(); (err == nil) != c.ok {
+		if err := CheckMachine(c.facts); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		} else if err != nil && strings.ContainsAny(err.Error(), "\n\x1b") {
 			t.Errorf("%s: %q: want one line", name, err)

@@ -1,10 +1,8 @@
-package agent
+package capable
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
-	"godwit/vm/qemu"
 )
 
 // A guest finds out at its start what its processor can do, and counts on it from then on.
@@ -27,53 +24,21 @@ func ownProcessor(f vm.Facts) bool {
 	return f.Accel == "kvm" && (f.CPU == "host" || f.CPU == "max" || f.CPU == "")
 }
 
-// cpuFlags are what this host's processor can do, as far as it matters for the guest.
-func cpuFlags(f vm.Facts) string {
-	if !ownProcessor(f) {
-		return ""
-	}
-	data, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	for _, line := range strings.Split(string(data), "\n") {
-		if name, flags, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "flags" {
-			return strings.TrimSpace(flags)
-		}
-	}
-	return ""
-}
-
 // lacksFlags says what a guest with its host's own processor would miss here.
-func (o offering) lacksFlags(offer Offer) error {
-	missing := without(strings.Fields(offer.CPUFlags), strings.Fields(o.flags))
-	if !ownProcessor(offer.Facts) || len(missing) == 0 {
+func (h Host) lacksFlags(guest Guest) error {
+	missing := absent(strings.Fields(guest.Flags), strings.Fields(h.Flags))
+	if !ownProcessor(guest.Facts) || len(missing) == 0 {
 		return nil // an older source tells its flags whatever the guest's processor is
 	}
-	return refuses(o.host, offer, migration.CodeHypervisor, "its CPU lacks %s, and the guest has its host's own (-cpu host); %s", listed(missing), otherCPU(offer))
+	return Refuses(h.Name, guest.Name, migration.CodeHypervisor, "its CPU lacks %s, and the guest has its host's own (-cpu host); %s", listed(missing), otherCPU(guest))
 }
 
-// compareMachines makes sure that the guest finds in the QEMU that waits what its processor has, and its disks in
-// the files that were made for them.
-func (m *incoming) compareMachines(ctx context.Context, machine *qemu.Process) error {
-	here, err := machine.Facts(ctx)
-	if err != nil {
-		return err
-	}
-	p := m.work.preparation
-	offer := Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts}
-	if err := lacksProcessor(m.a.config.Host, offer, here); err != nil {
-		return err
-	}
-	return otherDisks(m.a.config.Host, offer, m.work.guest.Held.Description.Disks, here.Disks)
-}
-
-// lacksProcessor says why the offered guest cannot be loaded into a QEMU of this host that waits
+// LacksProcessor says why the offered guest cannot be loaded into a QEMU of this host that waits
 // with the processor of here; nil if it can. What an older source does not tell is not compared.
-func lacksProcessor(host string, offer Offer, here vm.Facts) error {
-	there := offer.Facts
+func LacksProcessor(host string, guest Guest, here vm.Facts) error {
+	there := guest.Facts
 	refuse := func(format string, a ...any) error {
-		return refuses(host, offer, migration.CodeHypervisor, format, a...)
+		return Refuses(host, guest.Name, migration.CodeHypervisor, format, a...)
 	}
 	if there.CPU != "" && here.CPU != there.CPU {
 		return refuse("its start command makes a CPU of model %s, the guest has %s; write -cpu %s in it, with the options that the guest's QEMU has", here.CPU, there.CPU, there.CPU)
@@ -81,12 +46,12 @@ func lacksProcessor(host string, offer Offer, here vm.Facts) error {
 	if there.Features == nil || here.Features == nil {
 		return nil
 	}
-	if missing := without(here.Features.Unavailable, there.Features.Unavailable); len(missing) > 0 {
-		return refuse("its QEMU cannot give %s, which the guest has by its CPU model %s; %s", listed(missing), here.CPU, otherCPU(offer))
+	if missing := absent(here.Features.Unavailable, there.Features.Unavailable); len(missing) > 0 {
+		return refuse("its QEMU cannot give %s, which the guest has by its CPU model %s; %s", listed(missing), here.CPU, otherCPU(guest))
 	}
 	if lost := lostBits(there.Features.CPUID, here.Features.CPUID); len(lost) > 0 {
-		advice := otherCPU(offer)
-		if len(offer.Description.Start) > 0 {
+		advice := otherCPU(guest)
+		if guest.Started {
 			advice = "write the -cpu options of the guest's QEMU in its start command, or choose another host"
 		}
 		return refuse("its CPU %s has not all that the guest's %s has (CPUID %s); %s", here.CPU, there.CPU, listed(lost), advice)
@@ -95,8 +60,8 @@ func lacksProcessor(host string, offer Offer, here vm.Facts) error {
 }
 
 // otherCPU is what can be done about a processor that is not enough.
-func otherCPU(offer Offer) string {
-	if len(offer.Description.Start) == 0 {
+func otherCPU(guest Guest) string {
+	if !guest.Started {
 		return "choose another host" // its agent gave it the host's own
 	}
 	return "choose another host, or start the guest with a CPU model that both have"
@@ -126,13 +91,13 @@ func lostBits(want, have map[string]uint32) []string {
 	return lost
 }
 
-// without are those of want that are not in have.
-func without[T comparable](want, have []T) []T {
-	set := map[T]bool{}
+// absent are those of want that are not in have.
+func absent(want, have []string) []string {
+	set := map[string]bool{}
 	for _, f := range have {
 		set[f] = true
 	}
-	return slices.DeleteFunc(slices.Clone(want), func(f T) bool { return set[f] })
+	return slices.DeleteFunc(slices.Clone(want), func(f string) bool { return set[f] })
 }
 
 // mostListed bounds what one line lists.
@@ -157,9 +122,9 @@ var (
 	registerForm = regexp.MustCompile(`^[0-9a-f]{1,8}(\.[0-9a-f]{1,8})?\.E[ABCD]X$`)
 )
 
-// checkMachine says what of another host's words cannot be a machine, or a processor. Both are
+// CheckMachine says what of another host's words cannot be a machine, or a processor. Both are
 // arguments of QEMU's here, where it would take options too, such as a file of this host as firmware.
-func checkMachine(f vm.Facts) error {
+func CheckMachine(f vm.Facts) error {
 	if f.Machine != "" && !modelForm.MatchString(f.Machine) {
 		return fmt.Errorf("machine %.64q is none", f.Machine)
 	}

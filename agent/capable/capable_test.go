@@ -1,0 +1,129 @@
+package capable
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// refused checks that err is a problem of that code and one line with all words; no
+// words: that there is none.
+func refused(t *testing.T, name string, err error, code migration.Code, words ...string) {
+	t.Helper()
+	if len(words) == 0 {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		return
+	}
+	var problem *migration.Problem
+	if !errors.As(err, &problem) || problem.Code != code {
+		t.Errorf("%s: %v: want a problem of code %s", name, err, code)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(problem.Text, w) {
+			t.Errorf("%s: %q: want %q in it", name, problem.Text, w)
+		}
+	}
+	if strings.Contains(problem.Text, "\n") || strings.Contains(problem.Text, "%!") {
+		t.Errorf("%s: %q: want one line of words", name, problem.Text)
+	}
+}
+
+func TestLacks(t *testing.T) {
+	const mib = 1 << 20
+	here := Host{Name: "rome", Version: "10.0.2", Accel: "tcg", Free: 1000 * mib, Reserve: 128 * mib, MTU: 1500}
+	guest := func(version, accel, flags string, memory int64) Guest {
+		return Guest{Name: "web", Facts: vm.Facts{Version: version, Accel: accel, Memory: memory}, Flags: flags}
+	}
+	with := func(change func(*Host)) Host { o := here; change(&o); return o }
+	kvm := with(func(o *Host) { o.Accel, o.Flags = "kvm", "fpu sse avx" })
+	unlike := func(model string, started bool) Guest {
+		o := guest("10.0.2", "kvm", "fpu avx512f sse", mib)
+		o.Facts.CPU, o.Started = model, started
+		return o
+	}
+	for _, c := range []struct {
+		name  string
+		here  Host
+		guest Guest
+		code  migration.Code
+		words []string
+	}{
+		{"fits", here, guest("10.0.2", "tcg", "", 512*mib), "", nil},
+		{"fits to the byte", here, guest("10.0.2", "tcg", "", 872*mib), "", nil},
+		{"one byte too much", here, guest("10.0.2", "tcg", "", 872*mib+1), migration.CodeCapacity, []string{"host rome refuses guest web", "1000 MiB of memory free", "128 MiB stay in reserve"}},
+		{"a large reserve", with(func(o *Host) { o.Reserve = 900 * mib }), guest("10.0.2", "tcg", "", 512*mib), migration.CodeCapacity, []string{"1412 MiB are needed"}},
+		{"room in huge pages", with(func(o *Host) { o.Huge = 2000 * mib }), guest("10.0.2", "tcg", "", 2000*mib), "", nil},
+		{"too few huge pages", with(func(o *Host) { o.Huge = 1998 * mib }), guest("10.0.2", "tcg", "", 2000*mib), migration.CodeCapacity, []string{"1000 MiB of memory free"}},
+		{"memory unknown", with(func(o *Host) { o.Free = -1 }), guest("10.0.2", "tcg", "", 1<<40), "", nil},
+		{"a newer QEMU there", with(func(o *Host) { o.Version = "10.1.0" }), guest("10.0.2", "tcg", "", mib), "", nil},
+		{"an older QEMU there", with(func(o *Host) { o.Version = "7.2.19" }), guest("10.0.2", "tcg", "", mib), migration.CodeHypervisor, []string{"its QEMU 7.2.19 is older than the source's 10.0.2"}},
+		{"an older minor there", here, guest("10.1.0", "tcg", "", mib), migration.CodeHypervisor, []string{"QEMU 10.0.2 is older than the source's 10.1.0"}},
+		{"KVM to none", here, guest("10.0.2", "kvm", "", mib), migration.CodeHypervisor, []string{"under KVM"}},
+		{"the same MTU", here, Guest{Name: "web", Facts: vm.Facts{Version: "10.0.2"}, MTU: 1500}, "", nil},
+		{"another MTU", here, Guest{Name: "web", Facts: vm.Facts{Version: "10.0.2"}, MTU: 9000}, migration.CodeAddress, []string{"MTU is 1500 bytes and the source's 9000"}},
+		{"the same processor", kvm, guest("10.0.2", "kvm", "fpu sse avx", mib), "", nil},
+		{"a better processor", kvm, guest("10.0.2", "kvm", "fpu", mib), "", nil},
+		{"a lesser processor", kvm, guest("10.0.2", "kvm", "fpu avx512f sse", mib), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "choose another host"}},
+		{"a lesser processor, and the guest has its host's", kvm, unlike("host", false), migration.CodeHypervisor, []string{"its CPU lacks avx512f"}},
+		{"the same, by its other name, of an adopted guest", kvm, unlike("max", true), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "CPU model that both have"}},
+		{"a lesser processor, and the guest's is a model", kvm, unlike("Skylake-Server", true), "", nil},
+	} {
+		refused(t, c.name, c.here.Lacks(c.guest), c.code, c.words...)
+	}
+}
+
+// TestRoomToSend: a source needs a fiftieth of the guest's memory beside it.
+func TestRoomToSend(t *testing.T) {
+	const gib = 1 << 30
+	if why := LacksRoomToSend(256*gib, 6*gib); why != "" {
+		t.Errorf("with room: %s", why)
+	}
+	if why := LacksRoomToSend(256*gib, 4*gib); !strings.HasPrefix(why, "this host has 4096 MiB of memory free, and 5") {
+		t.Errorf("without: %q", why)
+	}
+}
+
+func TestOlder(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"7.2.0", "10.0.0", true},
+		{"10.0.0", "7.2.0", false},
+		{"10.0.0", "10.0.0", false},
+		{"10.0.0", "10.0.5", false}, // patch releases migrate to each other
+		{"10.0", "10.1.0", true},
+		{"10.10.0", "10.9.0", false},
+		{"9.2.4 (Debian 1:9.2.4)", "10.0.0", true},
+		{"10", "10.0.1", false},
+		{"", "10.0.0", true},
+	} {
+		if got := Older(c.a, c.b); got != c.want {
+			t.Errorf("%q older than %q: %v", c.a, c.b, got)
+		}
+	}
+}
+
+func TestMissingFlags(t *testing.T) {
+	for _, c := range []struct {
+		want, have string
+		missing    []string
+	}{
+		{"", "", nil},
+		{"", "fpu", nil},
+		{"fpu sse", "sse  vmx\tfpu", nil},
+		{"fpu avx2 avx", "fpu avx512", []string{"avx2", "avx"}},
+		{"fpu", "", []string{"fpu"}},
+	} {
+		if got := absent(strings.Fields(c.want), strings.Fields(c.have)); !slices.Equal(got, c.missing) {
+			t.Errorf("%q of %q: %v", c.want, c.have, got)
+		}
+	}
+}

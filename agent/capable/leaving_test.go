@@ -1,0 +1,56 @@
+package capable
+
+import (
+	"fmt"
+	"testing"
+
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+func TestUnfit(t *testing.T) {
+	two, one := care.Held{Taps: []string{"a", "b"}}, care.Held{Taps: []string{"a"}}
+	disk := care.Held{Taps: two.Taps, Description: config.Description{Disks: []vm.Disk{{ID: "root"}}}}
+	facts := func(version, accel string, blockers ...string) vm.Facts {
+		return vm.Facts{Version: version, Accel: accel, Blockers: blockers}
+	}
+	well := facts("10.0.2", "tcg")
+	refuse := func(code migration.Code, format string, a ...any) error {
+		return &migration.Problem{Code: code, Text: "migrate guest web: " + fmt.Sprintf(format, a...)}
+	}
+	for _, c := range []struct {
+		name  string
+		guest Leaver
+		code  migration.Code
+		words []string
+	}{
+		{"well", Leaver{two, true, false, well, vm.Running}, "", nil},
+		{"QEMU 7.2 with KVM", Leaver{two, true, false, facts("7.2.19", "kvm"), vm.Running}, "", nil},
+		{"QEMU 7.2 with TCG", Leaver{two, true, false, facts("7.2.19", "tcg"), vm.Running}, migration.CodeHypervisor, []string{"QEMU 7.2.19 corrupts", "QEMU 10 or newer", "KVM"}},
+		{"QEMU 9.2 with TCG", Leaver{two, true, false, facts("9.2.0", "tcg"), vm.Running}, migration.CodeHypervisor, []string{"QEMU 9.2.0"}},
+		{"paused", Leaver{two, true, false, well, vm.Paused}, migration.CodeGuest, []string{"it is paused"}},
+		{"blocked", Leaver{two, true, true, facts("10.0.2", "tcg", "a device\nof two lines", "another"), vm.Running}, migration.CodeHypervisor, []string{"a device of two lines; another"}},
+		{"one NIC", Leaver{one, true, false, well, vm.Running}, migration.CodeGuest, []string{"no second NIC", "--network tunnel"}},
+		{"one NIC, keeps its address", Leaver{one, true, true, well, vm.Running}, "", nil},
+		{"no channel", Leaver{two, false, false, well, vm.Running}, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},
+		{"no channel, keeps its address", Leaver{two, false, true, well, vm.Running}, "", nil},
+		{"a disk that QEMU has not", Leaver{disk, true, false, well, vm.Running}, migration.CodeGuest, []string{"disk root"}},
+	} {
+		refused(t, c.name, c.guest.Unfit(refuse), c.code, c.words...)
+	}
+}
+
+// TestUnfitPages: memory on huge pages, or with a balloon that hints, does not follow a guest, and goes before it.
+func TestUnfitPages(t *testing.T) {
+	refuse := func(code migration.Code, format string, args ...any) error {
+		return &migration.Problem{Code: code, Text: fmt.Sprintf(format, args...)}
+	}
+	for _, mode := range []string{"hybrid", "postcopy"} {
+		refused(t, mode, UnfitPages(refuse, mode, vm.Facts{PageSize: 2 << 20}), migration.CodeHypervisor, "mode "+mode, "pages of 2048 KiB", "--mode precopy")
+		refused(t, mode+" of ordinary pages", UnfitPages(refuse, mode, vm.Facts{PageSize: 4096}), "")
+	}
+	refused(t, "precopy", UnfitPages(refuse, "precopy", vm.Facts{PageSize: 2 << 20}), "")
+	refused(t, "a balloon that hints", UnfitPages(refuse, "hybrid", vm.Facts{Hints: true}), migration.CodeHypervisor, "free-page-hint", "--mode precopy")
+}
