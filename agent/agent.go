@@ -13,10 +13,10 @@
 // (journal, statefile, visits), the link to other hosts (peer), looks at the paths there (probe),
 // ways over them (lanes), disks that take those (disks), guests in which nobody can be asked
 // (outside), what bars a guest from a host (capable), which addresses guests may be given
-// (addresses), detours (detour), what migrations share (uplinks, priority), what is known of each
-// (record) and of guests (care), what a prediction rests on (sample), what users are told by
-// (hook, metrics) and may ask (api), how long what may take (limits), what a lab has it look at
-// (compare).
+// (addresses), detours (detour), what subnet agents have not heard yet (owed), what migrations
+// share (uplinks, priority), what is known of each (record) and of guests (care), what a
+// prediction rests on (sample), what users are told by (hook, metrics) and may ask (api), how long
+// what may take (limits), what a lab has it look at (compare).
 package agent
 
 import (
@@ -35,6 +35,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/leftover"
 	"godwit/agent/metrics"
+	"godwit/agent/owed"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
 	"godwit/agent/probe"
@@ -69,7 +70,7 @@ type Agent struct {
 	shares     uplinks.WireShares // of the bytes that meters count, each migration's
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
 	routers    routers            // what was heard of those on the LAN
-	owedWords  *owedWords         // what subnet agents were asked, and have not answered yet
+	owedWords  *owed.Words        // what subnet agents were asked, and have not answered yet
 	unled      unled              // which detours' other ends lead nothing here
 	rarely     rarely             // what was logged lately, and is not logged again at once
 
@@ -110,7 +111,7 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 	a.book = addresses.New(c, a.takenAddresses)
 	a.records = record.NewStore(c.Host, c.StatePath("history"), a.log)
 	a.endpoints.Kept = uplinks.KeptIn(c.Run)
-	a.owedWords = &owedWords{dir: c.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
+	a.owedWords = &owed.Words{Dir: c.StatePath("owed"), Ask: a.askBack, Go: a.actors.Go, Log: a.log.Warn}
 	return a, nil
 }
 
@@ -120,7 +121,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a.ctx = ctx
-	a.owedWords.ctx = ctx
+	a.owedWords.Ctx = ctx
 	if err := a.priority.Begin(); err != nil {
 		a.log.Warn("guests may be slower while memory is copied", "error", err)
 	}
@@ -196,7 +197,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
 	a.resumeEndings()
-	a.owedWords.resume()
+	a.owedWords.Resume()
 	a.resumeAsking()
 	a.resumeNames()
 	a.actors.Go(func() { a.tellOfAway(ctx) })

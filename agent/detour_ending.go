@@ -32,8 +32,8 @@ func (e *ending) Check() error {
 
 func (e ending) path(a *Agent) string { return a.config.StatePath("ended", e.Detour+".json") }
 
-// endLaterEvery is between tries to end a detour's other end at first; each makes it twice as long, up to owedRarely.
-const endLaterEvery = 2 * time.Second
+// endLaterEvery is between tries to end a detour's other end at first; each makes it twice as long, up to endLaterRarely.
+const endLaterEvery, endLaterRarely = 2 * time.Second, 30 * time.Second
 
 // endLater asks a detour's other end on, beside everything else, for as long as that takes. It is before the detour ends here.
 func (a *Agent) endLater(e ending) {
@@ -49,7 +49,7 @@ func (a *Agent) tellEnding(e ending, wait time.Duration) {
 		a.log.Error("tell that a detour has ended", "id", e.Detour, "error", err)
 		return
 	}
-	for ; sleep(a.ctx, wait); wait = min(max(2*wait, endLaterEvery), owedRarely) {
+	for ; sleep(a.ctx, wait); wait = min(max(2*wait, endLaterEvery), endLaterRarely) {
 		if _, here := a.detours.Get(e.Detour); here {
 			continue // it has not ended yet, or was made anew
 		}

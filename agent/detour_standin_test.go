@@ -14,7 +14,6 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/statefile"
-	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -160,26 +159,26 @@ func TestGiveBackIsChecked(t *testing.T) {
 	away := []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1", Active: true}}
 	place(a, &detour.Detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: away})
 	a.guests.byName["db"] = &Guest{}
-	good := func() GiveBack {
-		return GiveBack{Guest: "web", Addresses: []ReturnedAddr{{stoodFor, "02:00:00:00:00:02"}}, Step: "leap"}
+	good := func() detour.GiveBack {
+		return detour.GiveBack{Guest: "web", Addresses: []detour.ReturnedAddr{{Addr: stoodFor, MAC: "02:00:00:00:00:02"}}, Step: "leap"}
 	}
 	for name, c := range map[string]struct {
 		caller string
-		change func(*GiveBack)
+		change func(*detour.GiveBack)
 		word   string
 	}{
-		"a step that is none":  {"rome2", func(*GiveBack) {}, "is unknown"},
-		"of another site":      {"oslo", func(*GiveBack) {}, "no other host of site rome"},
-		"of its host, to come": {"oslo", func(g *GiveBack) { g.Step = backHome }, "no other host of site rome"},
-		"paris's, to stay":     {"paris", func(g *GiveBack) { g.Step = backAway }, "no other host of site rome"},
-		"nothing":              {"rome2", func(g *GiveBack) { g.Addresses = nil }, "give 0 addresses"},
-		"one for many":         {"rome2", func(g *GiveBack) { g.Addresses = append(g.Addresses, g.Addresses[0]) }, "give 2 addresses"},
-		"a move without end":   {"rome2", func(g *GiveBack) { g.Move, g.Step = strings.Repeat("m", 8000), backReady }, "for a move of 8000 bytes"},
-		"to everybody's MAC":   {"rome2", func(g *GiveBack) { g.Addresses[0].MAC = "ff:ff:ff:ff:ff:ff" }, "is no NIC's"},
-		"what it has not":      {"rome2", func(g *GiveBack) { g.Addresses[0].Addr = oursHere }, "does not stand for all"},
-		"of another guest":     {"rome2", func(g *GiveBack) { g.Guest = "mail" }, "does not stand for all"},
-		"of a guest here":      {"rome2", func(g *GiveBack) { g.Guest = "db" }, "does not stand for all"},
-		"what has ended, done": {"rome2", func(g *GiveBack) { g.Guest, g.Step = "mail", backDone }, ""},
+		"a step that is none":  {"rome2", func(*detour.GiveBack) {}, "is unknown"},
+		"of another site":      {"oslo", func(*detour.GiveBack) {}, "no other host of site rome"},
+		"of its host, to come": {"oslo", func(g *detour.GiveBack) { g.Step = detour.BackHome }, "no other host of site rome"},
+		"paris's, to stay":     {"paris", func(g *detour.GiveBack) { g.Step = detour.BackAway }, "no other host of site rome"},
+		"nothing":              {"rome2", func(g *detour.GiveBack) { g.Addresses = nil }, "give 0 addresses"},
+		"one for many":         {"rome2", func(g *detour.GiveBack) { g.Addresses = append(g.Addresses, g.Addresses[0]) }, "give 2 addresses"},
+		"a move without end":   {"rome2", func(g *detour.GiveBack) { g.Move, g.Step = strings.Repeat("m", 8000), detour.BackReady }, "for a move of 8000 bytes"},
+		"to everybody's MAC":   {"rome2", func(g *detour.GiveBack) { g.Addresses[0].MAC = "ff:ff:ff:ff:ff:ff" }, "is no NIC's"},
+		"what it has not":      {"rome2", func(g *detour.GiveBack) { g.Addresses[0].Addr = oursHere }, "does not stand for all"},
+		"of another guest":     {"rome2", func(g *detour.GiveBack) { g.Guest = "mail" }, "does not stand for all"},
+		"of a guest here":      {"rome2", func(g *detour.GiveBack) { g.Guest = "db" }, "does not stand for all"},
+		"what has ended, done": {"rome2", func(g *detour.GiveBack) { g.Guest, g.Step = "mail", detour.BackDone }, ""},
 	} {
 		ask := good()
 		c.change(&ask)
@@ -188,33 +187,6 @@ func TestGiveBackIsChecked(t *testing.T) {
 	}
 	if d, _ := a.detours.Get("m-00000001-rome"); !d.Away[0].Active {
 		t.Errorf("%+v", d)
-	}
-}
-
-// TestGiveBackSteps: what is given back leads to the NIC that has the address now, and ends
-// when the guest has come, and not before.
-func TestGiveBackSteps(t *testing.T) {
-	before, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	d := &detour.Detour{Guest: "web", Away: []netstate.Away{{Addr: stoodFor, MAC: before, Known: now, Active: true}, {Addr: oursHere, MAC: before, Active: true}}}
-	macs := map[netip.Addr]net.HardwareAddr{stoodFor: now}
-	for _, c := range []struct {
-		step   string
-		active bool
-	}{{backReady, true}, {backHome, false}, {backHome, false}, {backAway, true}, {backHome, false}, {backDone, false}} {
-		if led := giveBackBy(d, GiveBack{Step: c.step}, macs); led != (c.step == backAway) {
-			t.Errorf("%s: leads away what it did not: %v", c.step, led)
-		}
-		if d.Away[0].Active != c.active || d.Away[0].MAC.String() != now.String() || d.Away[0].Known.String() != before.String() {
-			t.Errorf("%s: %+v", c.step, d.Away[0])
-		}
-		if !d.Away[1].Active || d.Away[1].MAC.String() != before.String() || d.Leased {
-			t.Errorf("%s: %+v, leased %v", c.step, d.Away[1], d.Leased)
-		}
-	}
-	d.Away = d.Away[:1]
-	giveBackBy(d, GiveBack{Step: backDone}, macs)
-	if !d.Leased || d.Until.IsZero() || d.Until.After(clock.Now().Add(time.Second)) {
-		t.Errorf("nothing of it is away, and its lease ends at %v", d.Until)
 	}
 }
 
@@ -229,14 +201,14 @@ func TestGiveBackOutOfDate(t *testing.T) {
 		move, step string
 		active     bool
 	}{
-		{"m-2/2", backHome, true}, // never made ready
-		{"m-2/2", backReady, true}, {"m-2/2", backHome, false},
-		{"m-3/2", backReady, true}, {"m-2/2", backHome, true}, {"m-2/2", backDone, true},
-		{"m-3/2", backHome, false}, {"m-2/2", backAway, false},
-		{"m-3/3", backReady, true}, {"m-3/3", backHome, false}, {"m-3/2", backAway, false}, {"m-3/3", backDone, false}, {"m-3/3", backAway, true},
-		{"m-3/3", backHome, true}, // which was overtaken
+		{"m-2/2", detour.BackHome, true}, // never made ready
+		{"m-2/2", detour.BackReady, true}, {"m-2/2", detour.BackHome, false},
+		{"m-3/2", detour.BackReady, true}, {"m-2/2", detour.BackHome, true}, {"m-2/2", detour.BackDone, true},
+		{"m-3/2", detour.BackHome, false}, {"m-2/2", detour.BackAway, false},
+		{"m-3/3", detour.BackReady, true}, {"m-3/3", detour.BackHome, false}, {"m-3/2", detour.BackAway, false}, {"m-3/3", detour.BackDone, false}, {"m-3/3", detour.BackAway, true},
+		{"m-3/3", detour.BackHome, true}, // which was overtaken
 	} {
-		ask := GiveBack{Guest: "web", Move: c.move, Step: c.step}
+		ask := detour.GiveBack{Guest: "web", Move: c.move, Step: c.step}
 		found, _, late := a.concerned(ask, macs)
 		switch {
 		case found+late != 1:
@@ -246,7 +218,7 @@ func TestGiveBackOutOfDate(t *testing.T) {
 				t.Errorf("%d, %s of %s: %v", i, c.step, c.move, err)
 			}
 		default:
-			giveBackBy(d, ask, macs)
+			d.GiveBack(ask, macs)
 		}
 		if d.Away[0].Active != c.active {
 			t.Errorf("%d, %s of %s: %+v", i, c.step, c.move, d.Away)
@@ -308,11 +280,11 @@ func TestStandable(t *testing.T) {
 func TestGuestStays(t *testing.T) {
 	a := between(t)
 	place(a, &detour.Detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1"}}})
-	ask := GiveBack{Guest: "web", Addresses: []ReturnedAddr{{stoodFor, "02:00:00:00:00:02"}}, Step: backAway}
+	ask := detour.GiveBack{Guest: "web", Addresses: []detour.ReturnedAddr{{Addr: stoodFor, MAC: "02:00:00:00:00:02"}}, Step: detour.BackAway}
 	if !a.leadsTo("oslo", ask) || a.leadsTo("paris", ask) {
 		t.Error("it leads to oslo alone")
 	}
-	ask.Addresses = append(ask.Addresses, ReturnedAddr{oursHere, "02:00:00:00:00:02"})
+	ask.Addresses = append(ask.Addresses, detour.ReturnedAddr{Addr: oursHere, MAC: "02:00:00:00:00:02"})
 	if a.leadsTo("oslo", ask) {
 		t.Error("one of the addresses is led nowhere")
 	}

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
+	"godwit/agent/owed"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -259,8 +260,8 @@ func TestLostGuestIsNotTakenForHeld(t *testing.T) {
 func TestStaysAwayThoughRestarted(t *testing.T) {
 	addr := netip.MustParseAddr("10.3.1.20")
 	a := startedAgain(t)
-	told := make(chan GiveBack, 1)
-	a.owedWords = &owedWords{ctx: a.ctx, dir: t.TempDir(), log: a.log.Warn, on: a.actors.Go, ask: func(_ context.Context, host string, ask GiveBack) error {
+	told := make(chan detour.GiveBack, 1)
+	a.owedWords = &owed.Words{Ctx: a.ctx, Dir: t.TempDir(), Log: a.log.Warn, Go: a.actors.Go, Ask: func(_ context.Context, host string, ask detour.GiveBack) error {
 		if host == "oslo" {
 			told <- ask
 		}
@@ -276,7 +277,7 @@ func TestStaysAwayThoughRestarted(t *testing.T) {
 	a.actors.Wait()
 	select {
 	case ask := <-told:
-		if ask.Step != backAway || len(ask.Addresses) != 1 || ask.Addresses[0].Addr != addr {
+		if ask.Step != detour.BackAway || len(ask.Addresses) != 1 || ask.Addresses[0].Addr != addr {
 			t.Errorf("told: %+v", ask)
 		}
 	default:

@@ -1,4 +1,4 @@
-package agent
+package owed
 
 import (
 	"context"
@@ -10,70 +10,71 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/migration"
 )
 
-// TestOwedWords: a subnet agent is told the last word about a guest, once, when it answers: by one asker, by the next agent
+// TestWords: a subnet agent is told the last word about a guest, once, when it answers: by one asker, by the next agent
 // where this one ends first, and not when it has been asked for the guest anew.
-func TestOwedWords(t *testing.T) {
+func TestWords(t *testing.T) {
 	silent := errors.New("no route to host")
-	word := func(step string) owedWord { return owedWord{"gate", GiveBack{Guest: "web", Step: step}} }
+	word := func(step string) Word { return Word{"gate", detour.GiveBack{Guest: "web", Step: step}} }
 	for name, c := range map[string]struct {
-		does func(begin func() *owedWords, answer func(error), end func())
+		does func(begin func() *Words, answer func(error), end func())
 		want string // what was asked, a run of the same once
 		left int    // files
 	}{
-		"it answers": {func(begin func() *owedWords, _ func(error), _ func()) {
-			begin().owe(word(backDone))
+		"it answers": {func(begin func() *Words, _ func(error), _ func()) {
+			begin().Owe(word(detour.BackDone))
 			time.Sleep(time.Second)
 		}, "done", 0},
-		"it answers after an hour": {func(begin func() *owedWords, answer func(error), _ func()) {
+		"it answers after an hour": {func(begin func() *Words, answer func(error), _ func()) {
 			answer(silent)
-			begin().owe(word(backAway))
+			begin().Owe(word(detour.BackAway))
 			time.Sleep(time.Hour)
 			answer(nil)
 			time.Sleep(time.Minute)
 		}, "away", 0},
-		"a later word": {func(begin func() *owedWords, answer func(error), _ func()) {
+		"a later word": {func(begin func() *Words, answer func(error), _ func()) {
 			answer(silent)
 			o := begin()
 			for range 100 {
-				o.owe(word(backAway))
+				o.Owe(word(detour.BackAway))
 			}
 			time.Sleep(time.Minute)
-			o.owe(word(backDone))
+			o.Owe(word(detour.BackDone))
 			time.Sleep(time.Minute)
 			answer(nil)
 			time.Sleep(time.Minute)
 		}, "away done", 0},
-		"the next agent": {func(begin func() *owedWords, answer func(error), end func()) {
+		"the next agent": {func(begin func() *Words, answer func(error), end func()) {
 			answer(silent)
-			begin().owe(word(backAway))
+			begin().Owe(word(detour.BackAway))
 			time.Sleep(time.Minute)
 			end()
 			answer(nil)
-			begin().resume()
+			begin().Resume()
 			time.Sleep(time.Minute)
 		}, "away", 0},
-		"it is asked for the guest anew": {func(begin func() *owedWords, answer func(error), _ func()) {
+		"it is asked for the guest anew": {func(begin func() *Words, answer func(error), _ func()) {
 			answer(silent)
 			o := begin()
-			o.owe(word(backAway))
+			o.Owe(word(detour.BackAway))
 			time.Sleep(time.Minute)
-			o.forget("gate", "web")
+			o.Forget("gate", "web")
 			time.Sleep(time.Minute)
 			answer(nil)
 			time.Sleep(time.Hour)
 		}, "away", 0},
-		"it refuses": {func(begin func() *owedWords, answer func(error), _ func()) {
+		"it refuses": {func(begin func() *Words, answer func(error), _ func()) {
 			answer(&migration.Problem{Code: migration.CodeAddress, Text: "no"})
-			begin().owe(word(backAway))
-			time.Sleep(2 * owedRefused)
+			begin().Owe(word(detour.BackAway))
+			time.Sleep(2 * askRefused)
 		}, "away", 0},
-		"it is silent": {func(begin func() *owedWords, answer func(error), _ func()) {
+		"it is silent": {func(begin func() *Words, answer func(error), _ func()) {
 			answer(silent)
-			begin().owe(word(backAway))
-			time.Sleep(2 * owedRefused)
+			begin().Owe(word(detour.BackAway))
+			time.Sleep(2 * askRefused)
 		}, "away", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,10 +86,10 @@ func TestOwedWords(t *testing.T) {
 				asking := 0
 				var cancel context.CancelFunc
 				var askers sync.WaitGroup
-				begin := func() *owedWords {
+				begin := func() *Words {
 					ctx, end := context.WithCancel(t.Context()) // an asker of the agent before has that one's
 					cancel = end
-					return &owedWords{ctx: ctx, dir: dir, log: func(string, ...any) {}, on: func(f func()) { askers.Go(f) }, ask: func(_ context.Context, host string, ask GiveBack) error {
+					return &Words{Ctx: ctx, Dir: dir, Log: func(string, ...any) {}, Go: func(f func()) { askers.Go(f) }, Ask: func(_ context.Context, host string, ask detour.GiveBack) error {
 						mu.Lock()
 						defer mu.Unlock()
 						if ctx.Err() != nil {

@@ -1,0 +1,39 @@
+package detour
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"godwit/internal/clock"
+	"godwit/netstate"
+)
+
+// TestGiveBackSteps: what is given back leads to the NIC that has the address now, and ends
+// when the guest has come, and not before.
+func TestGiveBackSteps(t *testing.T) {
+	lent, other := netip.MustParseAddr("10.2.1.40"), netip.MustParseAddr("10.2.1.41")
+	before, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	d := &Detour{Guest: "web", Away: []netstate.Away{{Addr: lent, MAC: before, Known: now, Active: true}, {Addr: other, MAC: before, Active: true}}}
+	macs := map[netip.Addr]net.HardwareAddr{lent: now}
+	for _, c := range []struct {
+		step   string
+		active bool
+	}{{BackReady, true}, {BackHome, false}, {BackHome, false}, {BackAway, true}, {BackHome, false}, {BackDone, false}} {
+		if led := d.GiveBack(GiveBack{Step: c.step}, macs); led != (c.step == BackAway) {
+			t.Errorf("%s: leads away what it did not: %v", c.step, led)
+		}
+		if d.Away[0].Active != c.active || d.Away[0].MAC.String() != now.String() || d.Away[0].Known.String() != before.String() {
+			t.Errorf("%s: %+v", c.step, d.Away[0])
+		}
+		if !d.Away[1].Active || d.Away[1].MAC.String() != before.String() || d.Leased {
+			t.Errorf("%s: %+v, leased %v", c.step, d.Away[1], d.Leased)
+		}
+	}
+	d.Away = d.Away[:1]
+	d.GiveBack(GiveBack{Step: BackDone}, macs)
+	if !d.Leased || d.Until.IsZero() || d.Until.After(clock.Now().Add(time.Second)) {
+		t.Errorf("nothing of it is away, and its lease ends at %v", d.Until)
+	}
+}
