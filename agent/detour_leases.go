@@ -127,7 +127,7 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 		return a.prolong(d)
 	}
 	if !expired || atHome(d) {
-		if d.Until.IsZero() || g.isDeaf() { // for good, or nobody answers
+		if d.Until.IsZero() || g.isDeaf() || !g.asksAgain(d) { // for good, or nobody answers, or it needed it just now
 			return nil
 		}
 		needed, _, err := a.needed(ctx, g)

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/detour"
 	"godwit/agent/visits"
+	"godwit/internal/clock"
 	"godwit/migration"
 )
 
@@ -70,6 +71,27 @@ func (g *Guest) leaveAlone() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.deaf = time.Now().Add(deafPause)
+}
+
+// A guest that still needs a detour after so long is asked for it again after a needsPart of that, needsMost at most: it lists
+// what it has for each answer, and what has lasted for hours will hardly end in this second.
+const (
+	needsPart = 60
+	needsMost = 30 * time.Second
+)
+
+// asksAgain says whether it is time to ask the guest whether it needs a detour, and takes it as asked then.
+func (g *Guest) asksAgain(d detour.Detour) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if pause := min(clock.Now().Sub(d.Up)/needsPart, needsMost); !d.Up.IsZero() && time.Since(g.needs[d.ID]) < pause {
+		return false
+	}
+	if g.needs == nil {
+		g.needs = map[string]time.Time{}
+	}
+	g.needs[d.ID] = time.Now()
+	return true
 }
 
 // endLeases ends the leases of a guest here at once. One that migrates takes its addresses along, and their homes are not to
