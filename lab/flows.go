@@ -67,7 +67,7 @@ func (r *run) startFlow(ctx context.Context, t scenario.Traffic) error {
 	r.mu.Unlock()
 	err = r.w.clients[t.Client].StartUntil(ctx, traffic.Flow{
 		Name: t.Name, Kind: t.Kind, Target: target, Every: t.Every, Rate: t.Rate,
-		Connections: t.Connections, MPTCP: client.MPTCP != "off", Command: t.Command, Port: port,
+		Connections: t.Connections, MPTCP: client.MPTCP != "off", Command: t.Command, Port: port, Silent: t.Silent,
 	})
 	if err != nil { // there is nothing to stop
 		r.mu.Lock()
@@ -203,6 +203,7 @@ func (r *run) watchSamples() {
 func (f *flowTrace) see(s traffic.Sample) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	before := f.last.Time
 	f.last = s
 	row := sampleRow{at: s.Time, mbps: s.Mbps, rtt: math.NaN(), gap: float64(max(s.Gap, s.Waiting)) / 1e6}
 	if s.RTT != nil {
@@ -219,7 +220,7 @@ func (f *flowTrace) see(s traffic.Sample) {
 		}
 		key := [2]string{sub.Local.Addr().String(), sub.Remote.Addr().String()}
 		spans := f.subflows[key]
-		if n := len(spans); n > 0 && s.Time-spans[n-1].to < int64(time.Second) {
+		if n := len(spans); n > 0 && (spans[n-1].to == before || s.Time-spans[n-1].to < int64(time.Second)) {
 			spans[n-1].to = s.Time
 			continue
 		}

@@ -130,7 +130,7 @@ func TestIdleKeys(t *testing.T) {
 	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\n" +
 		"clients: [{name: c}]\nguests: [{name: g, site: a}]\ntraffic:\n"
 	for _, kind := range kinds {
-		line := "  - {name: t, client: c, guest: g, kind: " + kind + ", family: v4, start: 1s, connections: 2, rate: 1mbit, every: 20ms"
+		line := "  - {name: t, client: c, guest: g, kind: " + kind + ", family: v4, start: 1s, connections: 2, rate: 1mbit, every: 20ms, silent: true"
 		if kind == "exec" {
 			line += ", command: ls"
 		}
@@ -148,6 +148,12 @@ func TestIdleKeys(t *testing.T) {
 		if kind == "exec" {
 			note("rate", "ticks, download, upload, requests, udp, iperf3")
 			note("connections", "ticks, download, upload, requests, udp, iperf3")
+		}
+		if !slices.Contains([]string{"ticks", "requests"}, kind) {
+			note("silent", "ticks, requests")
+		}
+		if !got.Traffic[0].Silent {
+			t.Errorf("%s: not silent", kind)
 		}
 		if n := got.Traffic[0].Connections; n != 2 && kind != "exec" || n != 1 && kind == "exec" {
 			t.Errorf("%s: %d connections", kind, n)

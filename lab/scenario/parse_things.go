@@ -12,14 +12,14 @@ import (
 var (
 	clientKeys  = []string{"name", "at", "mptcp", "nat", "uplinks", "add_addr_accepted"}
 	guestKeys   = []string{"name", "site", "memory", "vcpus", "disk", "disks", "image", "agent", "run", "network"}
-	trafficKeys = []string{"name", "client", "guest", "kind", "every", "rate", "connections", "family", "start", "command"}
+	trafficKeys = []string{"name", "client", "guest", "kind", "every", "rate", "connections", "family", "start", "command", "silent"}
 
 	networks = []string{"auto", "mptcp", "drain", "tunnel"}
 	kinds    = []string{"ticks", "download", "upload", "requests", "udp", "iperf3", "exec"}
 )
 
 // maxEvery is the longest time between two records that a client keeps to.
-const maxEvery = time.Hour
+const maxEvery = 24 * time.Hour
 
 // datagramEvery is the time between two datagrams of a flow that does not say it: a guest that is
 // emulated keeps up with 500 a second beside its other work.
@@ -222,7 +222,7 @@ func (f *file) readTraffic(n ast.Node) {
 	t.Kind = o.word("kind", "", kinds...)
 	t.Every = o.duration("every", 10*time.Millisecond)
 	if o.has("every") && (t.Every < time.Millisecond || t.Every > maxEvery) {
-		o.wrong("every", fmt.Sprintf("every of %s is %s", o.what, t.Every), "1ms to 1h")
+		o.wrong("every", fmt.Sprintf("every of %s is %s", o.what, t.Every), "1ms to 24h")
 	}
 	if t.Rate = o.rate("rate"); t.Rate > 0 && !o.has("every") && (t.Kind == "ticks" || t.Kind == "requests") {
 		t.Every = 0
@@ -241,6 +241,7 @@ func (f *file) readTraffic(n ast.Node) {
 	if t.Start = o.duration("start", 0); f.lateBy(t.Start) {
 		o.wrong("start", fmt.Sprintf("%s starts at %s, after the end, timeout %s", o.what, t.Start, f.out.End.Timeout), "a time before end.timeout")
 	}
+	t.Silent = o.flag("silent")
 	f.family(o, &t)
 	f.command(o, &t)
 	f.idle(o, t.Kind)
@@ -255,6 +256,7 @@ var idleKeys = []struct {
 	{"every", []string{"ticks", "requests", "udp"}},
 	{"rate", allButExec},
 	{"connections", allButExec},
+	{"silent", []string{"ticks", "requests"}},
 }
 
 var allButExec = []string{"ticks", "download", "upload", "requests", "udp", "iperf3"}

@@ -121,6 +121,7 @@ type Traffic struct {
 	Family      string        // v4, v6
 	Start       time.Duration // after time 0; 0: it runs before time 0 already
 	Command     string        // of kind exec
+	Silent      bool          // not pinged between records; of ticks and requests
 }
 
 // End says when a run is over.

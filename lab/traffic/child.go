@@ -64,6 +64,8 @@ type clientProcess struct {
 	flows map[string]runner // nil while one starts
 
 	starting map[int64]context.CancelCauseFunc // by order
+
+	begun chan struct{} // a flow began: samples of it are due
 }
 
 // outbox writes messages one at a time.
@@ -80,7 +82,7 @@ func (o *outbox) send(m message) {
 
 // serveClient obeys orders until in ends, then stops everything it started.
 func serveClient(in io.Reader, out io.Writer) int {
-	p := &clientProcess{out: outbox{enc: json.NewEncoder(out)}, flows: map[string]runner{}, starting: map[int64]context.CancelCauseFunc{}}
+	p := &clientProcess{out: outbox{enc: json.NewEncoder(out)}, flows: map[string]runner{}, starting: map[int64]context.CancelCauseFunc{}, begun: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	go p.sampleAll(ctx)
 	orders := json.NewDecoder(in)
@@ -175,6 +177,10 @@ func (p *clientProcess) begin(ctx context.Context, f Flow) error {
 		return err
 	}
 	p.flows[f.Name] = r
+	select {
+	case p.begun <- struct{}{}:
+	default:
+	}
 	return nil
 }
 
@@ -193,28 +199,54 @@ func (p *clientProcess) finish(name string) (*Result, error) {
 }
 
 func (p *clientProcess) sampleAll(ctx context.Context) {
-	tick := time.NewTicker(sampleEvery)
+	rest, every := 0, sampleEvery // turns until silent flows are sampled, and from one sample to the next
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
+		next := sampleEvery
 		select {
 		case <-ctx.Done():
 			return
+		case <-p.begun:
+			rest = 0
 		case <-tick.C:
-		}
-		p.mu.Lock()
-		var running []runner
-		for _, r := range p.flows {
-			if r != nil {
-				running = append(running, r)
+			some, turns := p.due(rest <= 0)
+			if rest <= 0 {
+				rest = silentTurns
+			}
+			rest, next = rest-turns, sampleEvery*time.Duration(turns)
+			at := now()
+			for _, r := range some {
+				s := r.sample(at)
+				p.out.send(message{Sample: &s})
 			}
 		}
-		p.mu.Unlock()
-		at := now()
-		for _, r := range running {
-			s := r.sample(at)
-			p.out.send(message{Sample: &s})
+		if next != every {
+			every = next
+			tick.Reset(every)
 		}
 	}
+}
+
+// due are the flows to be sampled, silent ones now and then, and after how many turns the next are.
+func (p *clientProcess) due(all bool) (some []runner, turns int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	turns = 1
+	if len(p.flows) > 0 {
+		turns = silentTurns
+	}
+	for _, r := range p.flows {
+		s, ok := r.(*streams)
+		rare := ok && s.Silent
+		if !rare {
+			turns = 1
+		}
+		if r != nil && (all || !rare) {
+			some = append(some, r)
+		}
+	}
+	return some, turns
 }
 
 // killPrograms ends what would outlive this process; sockets end with it.

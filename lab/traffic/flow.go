@@ -48,6 +48,9 @@ type Flow struct {
 	Rate int64 `json:"rate,omitempty"`
 	// Connections of this flow at the same time; 0 is 1.
 	Connections int `json:"connections,omitempty"`
+	// Silent connections say nothing between their records: they are not pinged, and what was heard of
+	// them is as old as their last record. Of ticks and requests.
+	Silent bool `json:"silent,omitempty"`
 	// MPTCP asks for MPTCP; whether it was negotiated is in Result.MPTCP.
 	MPTCP bool `json:"mptcp,omitempty"`
 	// Command is what kind exec runs.
@@ -63,7 +66,7 @@ const PortIperf3 uint16 = 5201
 const (
 	defaultEvery = 10 * time.Millisecond
 	leastEvery   = 100 * time.Microsecond
-	mostEvery    = time.Hour
+	mostEvery    = 24 * time.Hour
 	mostConns    = 20000
 	tickSize     = 64
 	askSize      = 100
@@ -87,7 +90,7 @@ func (f *Flow) check() error {
 	case f.Name == "":
 		return fmt.Errorf("start traffic: no name")
 	case f.Every < leastEvery || f.Every > mostEvery:
-		return fmt.Errorf("start traffic %s: every %v is not 100us to 1h", f.Name, f.Every)
+		return fmt.Errorf("start traffic %s: every %v is not 100us to 24h", f.Name, f.Every)
 	case f.Rate < 0:
 		return fmt.Errorf("start traffic %s: rate %d is negative", f.Name, f.Rate)
 	case f.Connections < 0 || f.Connections > mostConns:

@@ -2,7 +2,7 @@ package traffic
 
 import "net/netip"
 
-// Sample is one flow's last 100 ms.
+// Sample is one flow's last 100 ms, or 10 s of a silent one.
 type Sample struct {
 	Flow string `json:"flow"`
 	Kind string `json:"kind"`

@@ -15,6 +15,8 @@ import (
 
 const (
 	sampleEvery = 100 * time.Millisecond
+	// silentTurns is how many of these go by from one sample of a silent flow to the next.
+	silentTurns = 100
 	// startLimit is how long a flow may take until every connection has
 	// exchanged records, and per connection on top.
 	startLimit    = 20 * time.Second
@@ -82,7 +84,9 @@ func (f *streams) start(ctx context.Context) error {
 		}
 		return fmt.Errorf("start traffic %s: %s to %s: %w", f.Name, f.Kind, f.Target, err)
 	}
-	f.wait.Go(f.pingAll)
+	if !f.Silent {
+		f.wait.Go(f.pingAll)
+	}
 	return nil
 }
 

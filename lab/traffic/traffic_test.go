@@ -2,11 +2,13 @@ package traffic
 
 import (
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"godwit/internal/need"
+	"godwit/lab/traffic/record"
 )
 
 func TestEveryKindDeliversWithoutLoss(t *testing.T) {
@@ -208,6 +210,46 @@ func TestRareRecordsSurvive(t *testing.T) {
 	for _, one := range r.Connections { // pings tell of it meanwhile
 		if one.Heard < one.Last+int64(fresh)/2 || one.Ended != 0 {
 			t.Errorf("last heard %v after its record, ended at %d", time.Duration(one.Heard-one.Last), one.Ended)
+		}
+	}
+}
+
+// TestSilentBetweenRecords: nothing goes over a silent connection while another is pinged, and at the end it is asked all the same.
+func TestSilentBetweenRecords(t *testing.T) {
+	name, _ := guest(t)
+	c := client(t, name)
+	silent := []string{Requests, Ticks}
+	for _, kind := range silent {
+		begin(t, c, Flow{Name: kind, Kind: kind, MPTCP: true, Every: time.Hour, Silent: true})
+	}
+	first := map[string]uint64{}
+	went := func(s Sample) uint64 {
+		if len(s.Subflows) == 0 {
+			return 0
+		}
+		bytes := s.Subflows[0].Sent + s.Subflows[0].Received
+		if first[s.Flow] == 0 {
+			first[s.Flow] = bytes
+		}
+		return bytes - first[s.Flow]
+	}
+	all := func(s Sample) bool { went(s); return len(first) == 2 }
+	waitFor(t, c, "the silent ones", all)
+	begin(t, c, Flow{Name: "pinged", Kind: Requests, MPTCP: true, Every: time.Hour})
+	waitFor(t, c, "twenty pings", func(s Sample) bool { return went(s) > 20*record.HeaderSize && s.Flow == "pinged" })
+	begin(t, c, Flow{Name: "later", Kind: Requests, Every: time.Hour}) // of the others is a sample then
+	heard := map[string]bool{}
+	waitFor(t, c, "the silent ones, later", func(s Sample) bool {
+		if bytes := went(s); bytes > 0 && slices.Contains(silent, s.Flow) {
+			t.Fatalf("%s: %d bytes went since its record", s.Flow, bytes)
+		}
+		heard[s.Flow] = true
+		return heard["later"] && heard[Requests] && heard[Ticks]
+	})
+	for _, kind := range silent {
+		r := end(t, c, kind)
+		if !r.Survived || r.Records != 1 {
+			t.Errorf("%s: survived %v, %d records", kind, r.Survived, r.Records)
 		}
 	}
 }

@@ -14,7 +14,7 @@ type Hello struct {
 	Seed uint32 `json:"seed"`
 	// Size of a record's payload in bytes, 1 to MaxPayload. For requests: of an answer.
 	Size int `json:"size"`
-	// Every is the time between two ticks, 100 µs to 1 min.
+	// Every is the time between two ticks, 100 µs to 24 h.
 	Every time.Duration `json:"every_ns,omitempty"`
 	// Rate of a download in bit/s of records; 0 is as fast as it goes.
 	Rate int64 `json:"rate,omitempty"`
@@ -41,8 +41,8 @@ func ParseHello(line []byte) (Hello, error) {
 	switch {
 	case h.Size < 1 || h.Size > MaxPayload:
 		return h, fmt.Errorf("read hello: size %d is not 1 to %d", h.Size, MaxPayload)
-	case h.Every != 0 && (h.Every < 100*time.Microsecond || h.Every > time.Hour):
-		return h, fmt.Errorf("read hello: every %v is not 100us to 1h", h.Every)
+	case h.Every != 0 && (h.Every < 100*time.Microsecond || h.Every > 24*time.Hour):
+		return h, fmt.Errorf("read hello: every %v is not 100us to 24h", h.Every)
 	case h.Rate < 0:
 		return h, fmt.Errorf("read hello: rate %d is negative", h.Rate)
 	}
