@@ -11,11 +11,12 @@ import (
 	"godwit/lab/image/archive"
 )
 
-// migrations are whole ones, by kinds of tunnel and in VLANs, which this machine's kernel may lack: the guest runs a lab,
-// with guests of its own.
+// migrations are whole ones, by kinds of tunnel and in VLANs, which this machine's kernel may lack, and with hours between them, over
+// which the guest's clock jumps: the guest runs a lab, with guests of its own.
 var migrations = map[string]suite{
-	"tunnels": ofLab("TestBy(EachTunnel|IPIP)/(gre|ipip)", "TestByEachTunnel", "TestByEachTunnel/gre", "TestByIPIP", "TestByIPIP/ipip"),
-	"VLANs":   ofLab("TestInVLAN", "TestInVLAN", "TestInVLAN/from_montreal", "TestInVLAN/from_sanjose"),
+	"tunnels":    ofLab("TestBy(EachTunnel|IPIP)/(gre|ipip)", "TestByEachTunnel", "TestByEachTunnel/gre", "TestByIPIP", "TestByIPIP/ipip"),
+	"VLANs":      ofLab("TestInVLAN", "TestInVLAN", "TestInVLAN/from_montreal", "TestInVLAN/from_sanjose"),
+	"idle hours": forHours(ofLab("TestIdleHours", "TestIdleHours")),
 }
 
 // ofLab is some tests of package lab.
@@ -27,6 +28,14 @@ func ofLab(run string, want ...string) suite {
 		modules:  []string{"mptcp_diag", "tcp_diag", "udp_diag", "sch_fq", "nft_nat", "nft_masq"},
 		programs: []string{"qemu-system-x86_64"},
 	}
+}
+
+// forHours is a suite of a lab with clients behind NAT, in which hours go by.
+func forHours(s suite) suite {
+	s.args = append(s.args, "-test.timeout=24h", "-idle-hours")
+	s.modules = append(s.modules, "nft_chain_nat")
+	s.programs = append(s.programs, "ss")
+	return s
 }
 
 // migrationsLimit bounds a life of half an hour of a processor: guests are emulated by what is itself emulated.
