@@ -34,7 +34,7 @@ func (m *incoming) compareMemory(ctx context.Context) error {
 			early = mayHandEarly(m.plan)
 		default:
 		}
-		return compare.Arrived(ctx, m.plan, memory, early)
+		return compare.Arrived(ctx, m.plan, memory, early, m.work.preparation.Facts.Accel == "kvm")
 	})
 }
 
