@@ -68,7 +68,7 @@ func TestOnTheGuestsKernel(t *testing.T) {
 	need.QEMU(t)
 	need.Program(t, "chrt")
 	kernel := kernelOf(t)
-	said := boot(t, kernel, write(t, entriesOf(t, kernel, suites...)), "768", guestLimit)
+	said := boot(t, "qemu-system-x86_64", kernel, write(t, entriesOf(t, kernel, suites...)), "768", guestLimit)
 	for _, s := range suites {
 		t.Run(s.pkg, func(t *testing.T) { judge(t, said, s) })
 	}
@@ -142,12 +142,12 @@ func TestOutcomes(t *testing.T) {
 // instructions (-icount) and jumps over idle time: what it measures does not depend on how
 // busy this machine is, and waiting costs nothing. memory is in MiB. It gives way to others, so that tests which want the
 // machine to themselves (need.Lab) need not wait for it.
-func boot(t *testing.T, kernel, rootfs, memory string, limit time.Duration) string {
+func boot(t *testing.T, program, kernel, rootfs, memory string, limit time.Duration) string {
 	t.Helper()
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	qemu := exec.CommandContext(ctx, "nice", "-n", "5", "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+	qemu := exec.CommandContext(ctx, "nice", "-n", "5", program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-M", "q35", "-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "max", "-m", memory, "-smp", "1",
 		"-kernel", kernel, "-initrd", rootfs, "-append", image.Cmdline,
 		"-serial", "file:"+dir+"/console", "-device", "virtio-serial-pci",

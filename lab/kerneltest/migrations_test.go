@@ -51,7 +51,7 @@ func TestMigrationsOnTheGuestsKernel(t *testing.T) {
 	kernel := kernelOf(t)
 	for name, s := range migrations {
 		t.Run(name, func(t *testing.T) {
-			judge(t, boot(t, kernel, write(t, labOf(t, kernel, s)), "3072", migrationsLimit), s)
+			judge(t, boot(t, "qemu-system-x86_64", kernel, write(t, labOf(t, kernel, s)), "3072", migrationsLimit), s)
 		})
 	}
 }
