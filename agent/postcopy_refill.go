@@ -83,6 +83,7 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 	if err != nil {
 		return RefillAnswer{}, err
 	}
+	var waits proxy.Waits
 	if lanes := m.lanes(); lanes != nil {
 		select {
 		case <-lanes.Done():
@@ -103,9 +104,10 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 			return RefillAnswer{State: refillWhole}, nil
 		}
 		m.notePostCopy()
+		waits = lanes.Waits()
 	}
 	lanes, err := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{
-		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true, Late: m.late.Hears(),
+		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true, Waits: waits, Late: m.late.Hears(),
 		Most: mostStream(m.work.preparation.Facts.Memory),
 	})
 	if err != nil {

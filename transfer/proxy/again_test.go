@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,15 +23,61 @@ func TestRefillIsWhole(t *testing.T) {
 }
 
 func refillIsWhole(t *testing.T, rng *rand.Rand) {
-	entrance := filepath.Join(t.TempDir(), "inlet")
+	f, guest, entrance, ended := handedOver(t, rng)
+	last := f
+	for range 1 + rng.IntN(3) {
+		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		last.endInAnyOrder(rng)
+		next := f.again(t, rng, entrance, nil)
+		if next == nil {
+			break // it was all there
+		}
+		last = next
+	}
+	wholeBy(t, f, last, guest, ended)
+}
+
+// TestWaitsGoOnInARefill: a page for which the guest waits as its proxies end, and that others bring, is counted from when it was asked for.
+func TestWaitsGoOnInARefill(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 9))
+	f, guest, entrance, ended := handedOver(t, rng)
+	for len(f.dst.Waits()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	f.dst.Close()
+	f.src.Close()
+	waits, first := f.dst.Waits(), time.Now()
+	for page := range waits {
+		waits[page] = waits[page].Add(-time.Hour)
+		first = slices.MinFunc([]time.Time{first, waits[page]}, time.Time.Compare)
+	}
+	if len(waits) == 0 {
+		t.Fatal("the guest waits for nothing")
+	}
+	waits[fakePages+7] = first.Add(-time.Hour) // of no guest
+	last := f.again(t, rng, entrance, waits)
+	already := time.Since(first)
+	wholeBy(t, f, last, guest, ended)
+	if s := last.dst.Stalls(); s.Longest < already || s.Longest > 2*time.Hour {
+		t.Errorf("the guest waited for %d pages, for one %v; it had waited for %v when others began", s.Pages, s.Longest, already)
+	}
+	if left := last.dst.Waits(); len(left) > 0 {
+		t.Errorf("it waits still, for %v", left)
+	}
+}
+
+// handedOver is a guest that runs, some of whose pages are missing, and the inlet that it has.
+func handedOver(t *testing.T, rng *rand.Rand) (f *fakes, guest *follower, entrance string, ended chan error) {
+	t.Helper()
+	entrance = filepath.Join(t.TempDir(), "inlet")
 	listener, err := socket.Listen(entrance)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
+	ended = make(chan error, 1)
 	go func() { ended <- inlet.Serve(listener) }()
-	guest := &follower{blocks: fakePrologue(t).Blocks, missing: map[uint64]bool{}}
-	f := newFakesTo(t, 0, guest.load, proxy.DestinationConfig{Inlet: entrance}, proxy.SourceConfig{Postcopy: true})
+	guest = &follower{blocks: fakePrologue(t).Blocks, missing: map[uint64]bool{}}
+	f = newFakesTo(t, 0, guest.load, proxy.DestinationConfig{Inlet: entrance}, proxy.SourceConfig{Postcopy: true})
 	f.rounds(t, rng)
 	f.src.AllowSwitchover()
 	if !f.src.PostCopy() {
@@ -44,16 +91,12 @@ func refillIsWhole(t *testing.T, rng *rand.Rand) {
 		t.Fatal(err)
 	}
 	<-f.dst.HandedOver()
-	last := f
-	for range 1 + rng.IntN(3) {
-		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
-		last.endInAnyOrder(rng)
-		next := f.again(t, rng, entrance)
-		if next == nil {
-			break // it was all there
-		}
-		last = next
-	}
+	return f, guest, entrance, ended
+}
+
+// wholeBy waits until last, the proxies that go on after f, have brought the guest's last page, and compares its memory.
+func wholeBy(t *testing.T, f, last *fakes, guest *follower, ended chan error) {
+	t.Helper()
 	last.limit.Set(0)
 	select {
 	case <-f.to.done:
@@ -88,7 +131,7 @@ func (f *fakes) endInAnyOrder(rng *rand.Rand) {
 }
 
 // again is the stopped guest's QEMU that migrates once more, and proxies that bring what is missing; nil: nothing is.
-func (f *fakes) again(t *testing.T, rng *rand.Rand, entrance string) *fakes {
+func (f *fakes) again(t *testing.T, rng *rand.Rand, entrance string, waits proxy.Waits) *fakes {
 	t.Helper()
 	c, err := inlet.Dial(t.Context(), entrance)
 	if err != nil {
@@ -99,7 +142,7 @@ func (f *fakes) again(t *testing.T, rng *rand.Rand, entrance string) *fakes {
 	if left == 0 {
 		return nil
 	}
-	next := newFakesTo(t, 0, nil, proxy.DestinationConfig{Inlet: entrance, Resume: true}, proxy.SourceConfig{Refill: true})
+	next := newFakesTo(t, 0, nil, proxy.DestinationConfig{Inlet: entrance, Resume: true, Waits: waits}, proxy.SourceConfig{Refill: true})
 	next.limit.Set(200<<10 + rng.Int64N(1<<20))
 	next.from.memory = f.from.memory
 	t.Logf("%d pages are missing", left)

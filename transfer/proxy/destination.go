@@ -34,6 +34,7 @@ type DestinationConfig struct {
 	// Resume goes on with what that inlet has begun under an earlier Destination. The Source
 	// is one that refills.
 	Resume    bool
+	Waits     Waits         // what the guest waited for when that Destination had ended, if it is known
 	Elsewhere []*visit.File // whose contents the guest may have: offered to the Source, closed at the end
 	Beside    *Beside       // the guests that come from the same host, by its certificate; nil: nothing is shared with them
 	// Late hears each page that follows a guest that may run, as it is handed to QEMU: where

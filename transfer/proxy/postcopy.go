@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -32,6 +33,7 @@ func (d *Destination) dialInlet(ctx context.Context) (err error) {
 		return fmt.Errorf("inlet: has begun: %v, and that should be %v", d.inlet.Begun, d.config.Resume)
 	case d.config.Resume:
 		d.absent, d.blocks = d.inlet.Missing, d.inlet.Blocks
+		d.stalls.goOn(d.config.Waits, d.absent)
 		close(d.handed)
 	}
 	return nil
@@ -230,12 +232,21 @@ type Stalls struct {
 	Longest time.Duration
 	Sum     time.Duration
 
-	since map[uint64]time.Time // of those that have not come
+	since Waits // of those that have not come
+}
+
+// Waits are the pages that a guest waits for, and since when.
+type Waits map[uint64]time.Time
+
+// goOn counts what the guest waited for already, and still misses, from when it asked first.
+func (s *Stalls) goOn(waits Waits, absent *inlet.Missing) {
+	s.since = maps.Clone(waits)
+	maps.DeleteFunc(s.since, func(page uint64, _ time.Time) bool { return !absent.Has(page) })
 }
 
 func (s *Stalls) asked(wanted []uint64) {
 	if s.since == nil {
-		s.since = map[uint64]time.Time{}
+		s.since = Waits{}
 	}
 	for _, page := range wanted {
 		if _, twice := s.since[page]; !twice {
@@ -261,6 +272,13 @@ func (d *Destination) Stalls() Stalls {
 	out := d.stalls
 	out.since = nil
 	return out
+}
+
+// Waits are those that have not come, for the Destination that goes on after this has ended.
+func (d *Destination) Waits() Waits {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.stalls.since)
 }
 
 // Absent is how many pages the guest misses that may run already; 0 before that too.
