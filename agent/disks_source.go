@@ -45,7 +45,7 @@ func (m *outgoing) seedDisks(ctx context.Context) error {
 			m.keepWire()
 		}
 		if err := m.work.mirrors.Await(ctx, m.guest.Machine.Events(ctx), told); err != nil {
-			return err
+			return m.disksEnded(ctx, m.work.mirrors, err)
 		}
 		if err := m.compareCopied(ctx); err != nil {
 			return err
@@ -82,7 +82,20 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	}
 	m.work.share.Follow(source.Carried)
 	m.work.mirrors = source
-	return source.Begin(ctx)
+	return m.disksEnded(ctx, source, source.Begin(ctx))
+}
+
+// disksEnded explains err, for which a copy of disks by ways does not go on: where one has ended since the destination gave the guest up, that
+// is the reason, and not what QEMU saw of it.
+func (m *outgoing) disksEnded(ctx context.Context, ways interface{ Err() error }, err error) error {
+	if err == nil || ctx.Err() != nil || ways.Err() == nil {
+		return err
+	}
+	given := m.givenUpThere(ctx)
+	if given == nil {
+		return err
+	}
+	return m.problem(given.Code, "%s has given it up: %s; here: %s", m.plan.To, given.Text, strings.TrimPrefix(err.Error(), "migrate guest "+m.plan.Guest+": "))
 }
 
 // seedProgress is what watchers see of disks of which so many bytes are there, and so many left.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"godwit/agent/disks"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/vm"
@@ -52,5 +53,35 @@ func TestCopyNotBegun(t *testing.T) {
 	refused(t, "QEMU is gone", peer.AsProblem(m.notBegun(t.Context(), qmp.ErrClosed)), migration.CodeInternal, qmp.ErrClosed.Error(), "the other end")
 	if err := m.notBegun(t.Context(), nil); err != nil {
 		t.Errorf("one that has begun: %v", err)
+	}
+}
+
+// wholeWay is what carries disks, and goes on.
+type wholeWay struct{}
+
+func (wholeWay) Err() error { return nil }
+
+// TestDisksGivenUpThere: so does a copy of disks; what has another reason keeps it, and nobody is asked.
+func TestDisksGivenUpThere(t *testing.T) {
+	broke := &migration.Problem{Code: migration.CodeHypervisor, Text: "migrate guest web: the copy of disk0 to rome broke: Input/output error"}
+	gone := LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeAgent, Text: "the destination's agent ended"}}
+	for name, c := range map[string]struct {
+		ways    interface{ Err() error }
+		landing LandingAnswer
+		err     error
+		code    migration.Code
+		words   []string
+	}{
+		"its agent was ended": {brokenWay{}, gone, broke, migration.CodeAgent,
+			[]string{"migrate guest web: rome has given it up: the destination's agent ended; here: the copy of disk0 to rome broke"}},
+		"it goes on":            {brokenWay{}, LandingAnswer{Landing: migration.Waiting}, broke, migration.CodeHypervisor, []string{broke.Text}},
+		"the ways go on":        {wholeWay{}, gone, broke, migration.CodeHypervisor, []string{broke.Text}},
+		"there are no disks":    {(*disks.Source)(nil), gone, broke, migration.CodeHypervisor, []string{broke.Text}},
+		"nothing is the matter": {brokenWay{}, gone, nil, "", nil},
+	} {
+		a, _ := served(t)
+		m := leaving(a)
+		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.landing, nil) }))
+		refused(t, name, m.disksEnded(t.Context(), c.ways, c.err), c.code, c.words...)
 	}
 }

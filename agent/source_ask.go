@@ -95,6 +95,7 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 		}
 		if err == nil {
 			_, err = m.work.mirrors.Left(ctx)
+			err = m.disksEnded(ctx, m.work.mirrors, err)
 		}
 		if err != nil && ctx.Err() == nil {
 			end(err)

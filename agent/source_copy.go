@@ -237,7 +237,7 @@ func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, path
 	}
 	left, err := m.work.mirrors.Left(ctx)
 	if err != nil {
-		return p, look, err
+		return p, look, m.disksEnded(ctx, m.work.mirrors, err)
 	}
 	look = m.copyLook(p, time.Since(begun))
 	look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.pauseRTT())

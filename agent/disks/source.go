@@ -93,6 +93,14 @@ func (s *Source) Cut() {
 	}
 }
 
+// Err is why a way has ended that should not have; nil: none has.
+func (s *Source) Err() error {
+	if s == nil || s.forward == nil {
+		return nil
+	}
+	return s.forward.Err()
+}
+
 // Carried is what the disks' streams have carried towards the destination, bytes.
 func (s *Source) Carried() int64 { return s.forward.Stats().Forward }
 
