@@ -103,6 +103,26 @@ func TestAdoptedByAnotherName(t *testing.T) {
 	}
 }
 
+// TestStateIsRun: where a configuration names one directory for STATE and RUN, the files of guests under care are no guest's runtime directory.
+func TestStateIsRun(t *testing.T) {
+	dir := t.TempDir()
+	c := &config.Config{Host: "here", State: dir, Run: dir}
+	at := filepath.Join(dir, "guests", "web-1")
+	h := care.Held{Description: config.Description{Name: "web", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}, QMP: filepath.Join(at, "qmp.sock")},
+		Epoch: 1, Dir: at}
+	if err := errors.Join(os.MkdirAll(at, 0o700), statefile.Write(filepath.Join(dir, "guests", "web.json"), h)); err != nil {
+		t.Fatal(err)
+	}
+	o, err := readOwners(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	things, err := directories(t.Context(), c, o)
+	if err != nil || len(things) != 1 || things[0].Owner != "guest web" {
+		t.Errorf("%v, %v; want %s alone, of guest web", things, err, at)
+	}
+}
+
 // TestInletOfAGuestUnread: what brings pages to a QEMU whose guest's file cannot be read does not tell to end that, which may be well.
 func TestInletOfAGuestUnread(t *testing.T) {
 	h := newHost(t)

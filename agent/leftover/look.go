@@ -185,6 +185,7 @@ func directories(ctx context.Context, c *config.Config, o *owners) ([]Thing, err
 		return nil, err
 	}
 	found, err := entries(root)
+	found = slices.DeleteFunc(found, func(e fs.DirEntry) bool { return !e.IsDir() }) // STATE/guests has files, where both are one directory
 	return each(o, found, err, func(e fs.DirEntry) (Thing, string) {
 		dir := filepath.Join(root, e.Name())
 		t := Thing{Kind: Guest, Name: dir, Guest: guestOf(e.Name()), remove: func(context.Context) error { return os.RemoveAll(dir) }}
