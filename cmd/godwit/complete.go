@@ -96,13 +96,27 @@ func completesFlag(c *cobra.Command, flag string, of kind) {
 	}
 }
 
+// commandNames are the commands that may follow those which were typed.
+func commandNames(c *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+	about, rest, err := c.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, sub := range about.Commands() {
+		if sub.IsAvailableCommand() {
+			out = append(out, sub.Name()+"\t"+sub.Short)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
 // filesAlone keeps a shell from offering files to commands that take none. How a command is used
 // says whether it does.
 func filesAlone(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		filesAlone(sub)
 	}
-	if c.ValidArgsFunction == nil && c.ValidArgs == nil && !strings.Contains(c.Use, "FILE") {
+	if c.ValidArgsFunction == nil && c.ValidArgs == nil && !strings.Contains(c.Use, "FILE") && !strings.Contains(c.Use, "SOCKET") {
 		c.ValidArgsFunction = cobra.NoFileCompletions
 	}
 }

@@ -98,6 +98,9 @@ func TestCompletionOfTheProgram(t *testing.T) {
 		{"guest", "adopt describe forget ls show", nothing},
 		{"history", "", nothing},
 		{"lab run", "", files},
+		{"guest describe", "", files}, // a socket's path
+		{"help lab", "check down faults random run selftest up", nothing},
+		{"help migrate", "", nothing},
 	} {
 		completeTime = time.Hour
 		if strings.HasSuffix(c.line, silent) {

@@ -109,7 +109,7 @@ func explain(root *cobra.Command) {
 			}
 			return about.Help()
 		},
-		Args: cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: commandNames,
 	})
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
