@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,25 @@ func TestDescriptionsNetworkIsTheDefault(t *testing.T) {
 			t.Errorf("asked for %q: %s, want %s", asked, m.plan.Network, want)
 		}
 		m.guest.drop(m.plan.ID)
+	}
+}
+
+// A next address that is named for a guest which keeps its own is refused, and not left aside.
+func TestNextAddressOfOneThatKeepsItsOwn(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris-1", Site: "paris", Peers: []config.Neighbour{{Host: "rome-1", Site: "rome"}}})
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	a.guests.byName["mail"] = &Guest{Held: care.Held{Description: config.Description{Name: "mail", Network: "tunnel"}}}
+	for _, c := range []struct {
+		guest, network string
+		refused        bool
+	}{{"web", "", false}, {"web", "drain", false}, {"web", "tunnel", true}, {"mail", "", true}, {"mail", "mptcp", false}} {
+		m, err := a.draft(migration.Request{Guest: c.guest, To: "rome", Network: c.network, NextAddress: netip.MustParseAddr("10.2.1.55")})
+		if said := err != nil && strings.Contains(err.Error(), "10.2.1.55") && strings.Contains(err.Error(), "--address"); said != c.refused || !said && err != nil {
+			t.Errorf("guest %s, network %q: %v", c.guest, c.network, err)
+		}
+		if err == nil {
+			m.guest.drop(m.plan.ID)
+		}
 	}
 }
 

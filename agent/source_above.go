@@ -20,15 +20,16 @@ import (
 func (m *outgoing) settleAbove(info guest.Info) error {
 	device, addr := above(info, bare(m.plan.Held))
 	spare := spareIsPart(info, m.guest.held().Description, m.plan.Active)
+	otherwise := m.plan.Network != "auto" || m.plan.Want.IsValid()
 	switch {
 	case device == "" && spare == "" || m.plan.KeepsAddress():
-	case device == "" && m.plan.Network != "auto":
+	case device == "" && otherwise:
 		return m.problem(migration.CodeGuest, "network %s: its spare NIC %s is a part of a bridge or bond, and nobody would get to a next address there; take it out of that, or keep the address with --network tunnel",
 			m.plan.Network, spare)
 	case device == "":
 		m.plan.Network = "tunnel"
 		m.rec.Note(fmt.Sprintf("network auto: tunnel, since the guest's spare NIC %s is a part of a bridge or bond, where nobody would get to a next address: it keeps the address", spare))
-	case m.plan.Network != "auto":
+	case otherwise:
 		return m.problem(migration.CodeGuest, "network %s: its address %s is on %s, which lies over its NIC, and the next one would not get there; keep the address with --network tunnel, or put it on the NIC itself",
 			m.plan.Network, addr, device)
 	default:

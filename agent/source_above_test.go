@@ -27,17 +27,23 @@ func TestAddressAboveTheNIC(t *testing.T) {
 	for _, c := range []struct {
 		name, network, want, refused string
 		nics                         []guest.NIC
+		next                         string
 	}{
 		{name: "on the NIC", network: "auto", want: "auto", nics: plain},
 		{name: "on a bridge", network: "auto", want: "tunnel", nics: nics},
 		{name: "on a bridge, kept", network: "tunnel", want: "tunnel", nics: nics},
 		{name: "on a bridge, to be changed", network: "mptcp", want: "mptcp", nics: nics, refused: "its address 10.2.1.20 is on br0"},
+		{name: "on a bridge, to have another", network: "auto", want: "auto", nics: nics, next: "10.3.1.9", refused: "its address 10.2.1.20 is on br0"},
+		{name: "a spare NIC in a bridge, to have another", network: "auto", want: "auto", nics: spare, next: "10.3.1.9", refused: "its spare NIC eth1 is a part of"},
 		{name: "a spare NIC in a bridge", network: "auto", want: "tunnel", nics: spare},
 		{name: "a spare NIC in a bridge, kept", network: "tunnel", want: "tunnel", nics: spare},
 		{name: "a spare NIC in a bridge, to be used", network: "mptcp", want: "mptcp", nics: spare, refused: "its spare NIC eth1 is a part of"},
 		{name: "the other in a bridge", network: "mptcp", want: "mptcp", nics: active},
 	} {
 		plan := migration.Plan{Network: c.network, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}}
+		if c.next != "" {
+			plan.Want = netip.MustParseAddr(c.next)
+		}
 		m := &outgoing{guest: having(t, nil, nil), plan: plan, rec: record.New("rome", plan, time.Now())}
 		err := m.settleAbove(guest.Info{NICs: c.nics})
 		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {

@@ -77,6 +77,10 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if req.Network == "auto" && g.Held.Description.Network != "" {
 		req.Network = g.Held.Description.Network
 	}
+	if req.Network == "tunnel" && req.NextAddress.IsValid() {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"migrate guest %s: it keeps its address with network tunnel, and takes no next address %s; drop --address, or name another network", req.Guest, req.NextAddress)}
+	}
 	if req.To == a.config.Host || req.To == a.config.Site && !a.hasSibling() {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migrate guest %s: it is on %s already", req.Guest, req.To)}
 	}
