@@ -193,6 +193,24 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestMissingEvent: so is a folder of hooks that is called as no event is, in which none is ever called. Others' folders are their own.
+func TestMissingEvent(t *testing.T) {
+	dir := t.TempDir()
+	for _, sub := range []string{"PRE_SOURCE_SUSPEND.d", "MIGRATION_DON.d", "PRE_SOURCE_SUSPEND", "lib.d", "lib"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, _, err := load(t, wholeConfig+"hooks: {dir: "+dir+"}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "hooks in " + dir + "/MIGRATION_DON.d: no event has that name"
+	if got := c.Missing(); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestLoadConfigSaysWhatATypeIs(t *testing.T) {
 	for line, want := range map[string]string{
 		"lease: 5":            "lease: not a time; give it a unit, such as",

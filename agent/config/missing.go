@@ -3,6 +3,10 @@ package config
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
+
+	"godwit/migration"
 )
 
 // Missing says what the file names and this host has not, or not yet, and nobody would miss before it is needed: hooks, of
@@ -13,6 +17,7 @@ func (c *Config) Missing() (all []string) {
 			all = append(all, fmt.Sprintf("hooks.dir %s: no such directory; no hook in it is called", c.Hooks.Dir))
 		}
 	}
+	all = append(all, c.noEvents()...)
 	if c.Fence == "" {
 		return all
 	}
@@ -21,6 +26,24 @@ func (c *Config) Missing() (all []string) {
 		all = append(all, fmt.Sprintf("fence %s: no such file; no host is proved off by it", c.Fence))
 	case info.Mode().Perm()&0o111 == 0:
 		all = append(all, fmt.Sprintf("fence %s: not executable; no host is proved off by it", c.Fence))
+	}
+	return all
+}
+
+// eventFolder is what folders of an event's hooks are called.
+var eventFolder = regexp.MustCompile(`^([A-Z_]+)\.d$`)
+
+// noEvents are folders of hooks that are called as no event is, as by a slip of the pen.
+func (c *Config) noEvents() (all []string) {
+	entries, _ := os.ReadDir(c.Hooks.Dir) //nolint:errcheck // none, where that cannot be read
+	for _, e := range entries {
+		event := eventFolder.FindStringSubmatch(e.Name())
+		if event == nil || !e.IsDir() {
+			continue
+		}
+		if _, known := migration.MomentOf(migration.EventName(event[1])); !known {
+			all = append(all, fmt.Sprintf("hooks in %s: no event has that name, and none of them is called; docs/hooks.md lists the events", filepath.Join(c.Hooks.Dir, e.Name())))
+		}
 	}
 	return all
 }
