@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +129,26 @@ func unlike(d config.Description, facts vm.Facts, cards []qemu.Card) error {
 		return fmt.Errorf("its QEMU has %d NICs, the description names %d", len(cards), len(d.NICs))
 	}
 	say := func(_ migration.Code, format string, args ...any) error { return fmt.Errorf(format, args...) }
-	return capable.UnfitDisks(say, d.Disks, facts.Disks)
+	return cmp.Or(capable.UnfitDisks(say, d.Disks, facts.Disks), otherFiles(d.Disks, facts.Disks))
+}
+
+// otherFiles says which described disk is not the file that QEMU has for it. What QEMU names otherwise than by a path that leads somewhere
+// here, as by its own folder or among options, is not compared.
+func otherFiles(described, found []vm.Disk) error {
+	for _, d := range described {
+		i := slices.IndexFunc(found, func(f vm.Disk) bool { return f.ID == d.ID })
+		if i < 0 || d.Path == "" || d.Path == found[i].Path || !filepath.IsAbs(found[i].Path) {
+			continue
+		}
+		has, err := os.Stat(found[i].Path)
+		if err != nil {
+			continue
+		}
+		if says, err := os.Stat(d.Path); err != nil || !filepath.IsAbs(d.Path) || !os.SameFile(has, says) {
+			return fmt.Errorf("its disk %s is %s, the description says %s", d.ID, found[i].Path, d.Path)
+		}
+	}
+	return nil
 }
 
 // usable says why a NIC cannot be that of the description, or not be moved.

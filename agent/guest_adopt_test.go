@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +48,32 @@ func TestUnlikeDescription(t *testing.T) {
 		d, facts := d, facts
 		change(&d, &facts)
 		refusedBy(t, want, unlike(d, facts, make([]qemu.Card, 1)), want)
+	}
+}
+
+// TestUnlikeDisk: so is a disk's file that is another one. By it a source knows which file to remove when the guest has left.
+func TestUnlikeDisk(t *testing.T) {
+	dir := t.TempDir()
+	root, other, link := filepath.Join(dir, "root.raw"), filepath.Join(dir, "other.raw"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(root, nil, 0o600), os.WriteFile(other, nil, 0o600), os.Symlink(root, link)); err != nil {
+		t.Fatal(err)
+	}
+	another := func(described string) string {
+		return "its disk root is " + root + ", the description says " + described
+	}
+	for name, c := range map[string]struct{ described, has, want string }{
+		"the same":              {root, root, ""},
+		"by a link":             {link, root, ""},
+		"not named":             {"", root, ""},
+		"another":               {other, root, another(other)},
+		"none":                  {filepath.Join(dir, "rot.raw"), root, another(filepath.Join(dir, "rot.raw"))},
+		"no absolute path":      {"root.raw", root, another("root.raw")},
+		"by QEMU's own folder":  {root, "root.raw", ""},
+		"among options":         {root, `json:{"driver": "raw", "file": {"driver": "rbd", "pool": "p", "image": "i"}}`, ""},
+		"not seen by the agent": {other, filepath.Join(dir, "elsewhere.raw"), ""},
+	} {
+		d := config.Description{Memory: 128 << 20, Disks: []vm.Disk{{ID: "root", Path: c.described}}}
+		refusedBy(t, name, unlike(d, vm.Facts{Base: 128 << 20, Disks: []vm.Disk{{ID: "root", Path: c.has, Size: 1 << 30}}}, nil), c.want)
 	}
 }
 
