@@ -85,7 +85,7 @@ func newRoot(out io.Writer) *cobra.Command {
 	root.SetVersionTemplate("godwit {{.Version}}\n") // as `godwit version` says it
 	root.PersistentFlags().Bool("json", false, "print JSON for programs")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return wrongly(c, err)
+		return wrongly(c, readable(err))
 	})
 	root.AddCommand(
 		newAgent(), newDemo(), newLab(), newMigrate(), newEvacuate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(), newMetrics(),

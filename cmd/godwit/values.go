@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -42,4 +43,20 @@ func (p *percentValue) Set(text string) error {
 	}
 	*p = percentValue(v)
 	return nil
+}
+
+// notRead is what Go's library says of a flag's value that it cannot read.
+var notRead = regexp.MustCompile(`strconv\.Parse(Int|Uint|Bool): parsing ".*": (invalid syntax|value out of range)`)
+
+// readable says the same for whoever typed it.
+func readable(err error) error {
+	found := notRead.FindStringSubmatch(err.Error())
+	if found == nil {
+		return err
+	}
+	word := map[string]string{"Int": "not a whole number", "Uint": "not a whole number from 0 on", "Bool": "neither true nor false"}[found[1]]
+	if found[2] == "value out of range" {
+		word = "too large"
+	}
+	return errors.New(strings.Replace(err.Error(), found[0], word, 1))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,22 @@ func TestFlagsReadAsFiles(t *testing.T) {
 		}
 		if req, err := flags.request("web", "b"); err != nil || req.Downtime != c.pause || req.Throttle != c.share {
 			t.Errorf("--downtime %s --throttle %s: %v, %d, %v", c.downtime, c.throttle, req.Downtime, req.Throttle, err)
+		}
+	}
+}
+
+// TestFlagsSayWhatTheyTake: a value that no flag of its kind takes is told in words of who typed it, and not of the library that reads it.
+func TestFlagsSayWhatTheyTake(t *testing.T) {
+	for line, want := range map[string]string{
+		"evacuate a --width x":                     `invalid argument "x" for "--width" flag: not a whole number; see`,
+		"lab random --seed -3":                     `invalid argument "-3" for "--seed" flag: not a whole number from 0 on; see`,
+		"bench memory --rounds 1e9":                `invalid argument "1e9" for "--rounds" flag: not a whole number; see`,
+		"lab faults --sample 99999999999999999999": `invalid argument "99999999999999999999" for "--sample" flag: too large; see`,
+		"migrate web b --watch=maybe":              `invalid argument "maybe" for "--watch" flag: neither true nor false; see`,
+	} {
+		var out, errOut strings.Builder
+		if status := run(strings.Fields(line), &out, &errOut); status != exitUsage || !strings.Contains(errOut.String(), want) {
+			t.Errorf("%s: %d, %s, want %s", line, status, &errOut, want)
 		}
 	}
 }
