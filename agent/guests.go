@@ -146,7 +146,7 @@ func (s *guests) find(name string) (*Guest, error) {
 	}
 	known := slices.Sorted(maps.Keys(s.byName))
 	return nil, &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf(
-		"guest %s: not under care on this host (it has: %s); see `godwit guest ls`", name, orNone(known))}
+		"guest %s: not under care on this host (it has: %s); `godwit history` says where one went that left", name, orNone(known))}
 }
 
 func orNone(names []string) string {

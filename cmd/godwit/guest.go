@@ -106,7 +106,7 @@ func listGuests(c *cobra.Command, info api.HostInfo, args []string) error {
 		}
 	}
 	if name != "" && len(shown) == 0 {
-		return &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf("guest %s: not under care on host %s; see `godwit guest ls`", name, info.Host)}
+		return &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf("guest %s: not under care on host %s; see `godwit guest ls`, or `godwit history` for where it went", name, info.Host)}
 	}
 	if asJSON(c) && name != "" {
 		return printJSON(c.OutOrStdout(), shown[0])
