@@ -242,7 +242,7 @@ func (a *Agent) warnOfHost() {
 // renewed tells what came of a certificate that somebody replaced.
 func (a *Agent) renewed(err error) {
 	if err != nil {
-		a.log.Warn("other certificate files are there and do not count yet; those of before go on to", "certificate", a.config.TLS.Cert, "error", err)
+		a.log.Warn("other certificate files are there and do not count yet; those of before still do", "certificate", a.config.TLS.Cert, "error", err)
 		return
 	}
 	a.log.Info("the host's certificate was renewed", "certificate", a.config.TLS.Cert)
