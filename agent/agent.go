@@ -15,7 +15,7 @@
 // (outside), what bars a guest from a host (capable), which addresses guests may be given
 // (addresses), detours (detour), what subnet agents have not heard yet (owed), what migrations
 // share (uplinks, priority), what is known of each (record) and of guests (care), what a
-// prediction rests on (sample), what users are told by (hook, metrics) and may ask (api), how long
+// prediction rests on (sample), what guests and tunnels have written (logs), what users are told by (hook, metrics) and may ask (api), how long
 // what may take (limits), what a lab has it look at (compare).
 package agent
 
@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -34,6 +35,7 @@ import (
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/leftover"
+	"godwit/agent/logs"
 	"godwit/agent/metrics"
 	"godwit/agent/owed"
 	"godwit/agent/peer"
@@ -160,7 +162,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.serveMetrics(ctx, scraped)
 	go a.keepDetours(ctx)
 	a.actors.Go(func() { a.keepBoots(ctx) })
-	a.actors.Go(func() { a.boundLogs(ctx) })
+	a.actors.Go(func() { logs.Bound(ctx, filepath.Join(a.config.Run, "guests"), a.tunnelDir(), a.log) })
 	a.actors.Go(func() { a.boundHistory(ctx) })
 	if a.config.Network.V6.IsValid() {
 		go a.hearRouters(ctx)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +15,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
+	"godwit/agent/logs"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -321,42 +321,8 @@ func (a *Agent) dismantle(g *Guest) {
 		}
 	}
 	g.closeFiles()
-	a.keepLogs(g)
+	logs.Keep(g.Held.Dir, a.config.StatePath("logs"), a.log)
 	if err := os.RemoveAll(g.Held.Dir); err != nil {
 		a.log.Warn("remove guest's directory", "guest", g.name(), "error", err)
 	}
-}
-
-// logKept is how much of a log is kept, bytes: a guest writes to its console what it likes.
-const logKept = 1 << 20
-
-// keepLogs copies the end of a guest's console and QEMU's words next to the history.
-func (a *Agent) keepLogs(g *Guest) {
-	for _, name := range []string{"serial.log", "qemu.log"} {
-		data, err := readEnd(filepath.Join(g.Held.Dir, name), logKept)
-		if err != nil || len(data) == 0 {
-			continue
-		}
-		to := a.config.StatePath("logs", filepath.Base(g.Held.Dir)+"-"+name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err == nil {
-			os.WriteFile(to, data, 0o600) //nolint:errcheck // a log that could not be kept is not worth an error
-		}
-	}
-	if err := boundKept(a.config.StatePath("logs")); err != nil {
-		a.log.Warn("bound the logs of guests that left", "error", err)
-	}
-}
-
-// readEnd reads the last bytes of a file, most at most.
-func readEnd(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most))
 }

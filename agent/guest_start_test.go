@@ -1,40 +1,17 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/internal/need"
 	"godwit/migration"
 )
-
-// TestEndOfALog: a guest that floods its console does not fill the agent's memory with it.
-func TestEndOfALog(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "serial.log")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, c := range []struct {
-		size int64
-		want string
-	}{{0, ""}, {3, "end"}, {1 << 34, "\x00\x00end"}} { // sparse
-		if _, err := f.WriteAt([]byte("end"), max(0, c.size-3)); c.size > 0 && err != nil {
-			t.Fatal(err)
-		} else if c.size == 0 {
-			if err := f.Truncate(0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if end, err := readEnd(path, 5); err != nil || string(end) != c.want {
-			t.Errorf("%d bytes: %q, %v; want %q", c.size, end, err, c.want)
-		}
-	}
-}
 
 // TestStartWithoutQEMU: a guest whose QEMU does not start is an error that says so, and nothing of it is left.
 func TestStartWithoutQEMU(t *testing.T) {
@@ -67,5 +44,19 @@ func TestStartWhileOneComes(t *testing.T) {
 		if err := a.guests.nameFree(d.Name); err != nil {
 			t.Errorf("%s: then %v", landing, err)
 		}
+	}
+}
+
+// TestWordsOutliveTheGuest: what a guest has said to its console is kept when its directory goes.
+func TestWordsOutliveTheGuest(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: a.guestDir("web", "9999")}}
+	if err := errors.Join(os.MkdirAll(g.Held.Dir, 0o700), os.WriteFile(filepath.Join(g.Held.Dir, "serial.log"), []byte("last words"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	a.dismantle(g)
+	kept, err := os.ReadFile(a.config.StatePath("logs", "web-9999-serial.log"))
+	if _, here := os.Stat(g.Held.Dir); err != nil || string(kept) != "last words" || !errors.Is(here, os.ErrNotExist) {
+		t.Errorf("%q is kept, %v; its directory: %v", kept, err, here)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/limits"
+	"godwit/agent/logs"
 	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
@@ -77,7 +78,7 @@ func (m *outgoing) endWords(reason string) string {
 
 // panicked looks for a kernel's last words at the end of a console's log.
 func panicked(path string) bool {
-	data, err := readEnd(path, 16<<10)
+	data, err := logs.End(path, 16<<10)
 	return err == nil && strings.Contains(string(data), "Kernel panic")
 }
 

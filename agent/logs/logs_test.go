@@ -1,25 +1,23 @@
-package agent
+package logs
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"godwit/agent/care"
-	"godwit/agent/config"
 )
 
 // TestConsoleIsBounded: a guest fills no memory of its host by writing to its console, nor does a tunnel by its log; the last words are kept,
 // and whoever writes goes on.
 func TestConsoleIsBounded(t *testing.T) {
-	a := bareAgent(t, &config.Config{Host: "paris"})
-	a.config.Run += "/[run]" // is no pattern
+	run := t.TempDir() + "/[run]" // is no pattern
+	guests, tunnels := filepath.Join(run, "guests"), filepath.Join(run, "tunnels")
 	write := func(path string, size int) *os.File {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -39,21 +37,21 @@ func TestConsoleIsBounded(t *testing.T) {
 		}
 		return f
 	}
-	console := func(guest string) string { return filepath.Join(a.guestDir(guest, "1"), "serial.log") }
-	chatty, quiet := write(console("chatty"), logMost+1<<20), write(console("quiet"), 1<<20)
-	tunnel := write(filepath.Join(a.tunnelDir(), "gwt-00000001.log"), logMost+1<<20)
-	if err := os.Symlink(chatty.Name(), filepath.Join(a.guestDir("quiet", "1"), "other.log")); err != nil {
+	console := func(guest string) string { return filepath.Join(guests, guest+"-1", "serial.log") }
+	chatty, quiet := write(console("chatty"), most+1<<20), write(console("quiet"), 1<<20)
+	tunnel := write(filepath.Join(tunnels, "gwt-00000001.log"), most+1<<20)
+	if err := os.Symlink(chatty.Name(), filepath.Join(guests, "quiet-1", "other.log")); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*logLook)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*look)
 		defer cancel()
-		a.boundLogs(ctx)
+		Bound(ctx, guests, tunnels, slog.New(slog.DiscardHandler))
 	})
 	for _, c := range []struct {
 		f    *os.File
 		most int64 // bytes on the disk
-	}{{chatty, logKept + 64<<10}, {quiet, logMost}, {tunnel, logKept + 64<<10}} {
+	}{{chatty, kept + 64<<10}, {quiet, most}, {tunnel, kept + 64<<10}} {
 		if _, err := c.f.WriteString(", and more"); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +59,7 @@ func TestConsoleIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		end, err := readEnd(c.f.Name(), logKept)
+		end, err := End(c.f.Name(), kept)
 		if took := info.Sys().(*syscall.Stat_t).Blocks * 512; took > c.most || err != nil || !bytes.HasSuffix(end, []byte("xxxlast words, and more")) || bytes.IndexByte(end, 0) >= 0 {
 			t.Errorf("%s takes %d bytes, and ends in %q, %v", c.f.Name(), took, end[max(0, len(end)-40):], err)
 		}
@@ -77,8 +75,7 @@ func TestKeptLogsAreBounded(t *testing.T) {
 
 func keptLogsAreBounded(t *testing.T, ahead time.Duration) {
 	t.Helper()
-	a := bareAgent(t, &config.Config{Host: "paris"})
-	dir := a.config.StatePath("logs")
+	dir := filepath.Join(t.TempDir(), "logs")
 	write := func(path string, size int64, ago time.Duration) {
 		t.Helper()
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -95,13 +92,13 @@ func keptLogsAreBounded(t *testing.T, ahead time.Duration) {
 		}
 	}
 	const more = 20
-	for n := range keptMost/logKept + more {
-		write(filepath.Join(dir, fmt.Sprintf("web-%d-serial.log", n)), logKept, time.Hour-time.Duration(n)*time.Second-ahead)
+	for n := range keptMost/kept + more {
+		write(filepath.Join(dir, fmt.Sprintf("web-%d-serial.log", n)), kept, time.Hour-time.Duration(n)*time.Second-ahead)
 	}
-	write(filepath.Join(dir, "notes.log"), logKept, 24*time.Hour)
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: a.guestDir("web", "9999")}}
-	write(filepath.Join(g.Held.Dir, "serial.log"), 2*logKept, 0)
-	a.dismantle(g)
+	write(filepath.Join(dir, "notes.log"), kept, 24*time.Hour)
+	guest := filepath.Join(t.TempDir(), "web-9999")
+	write(filepath.Join(guest, "serial.log"), 2*kept, 0)
+	Keep(guest, dir, slog.New(slog.DiscardHandler))
 	left := map[string]bool{}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -110,7 +107,32 @@ func keptLogsAreBounded(t *testing.T, ahead time.Duration) {
 	for _, e := range entries {
 		left[e.Name()] = true
 	}
-	if len(left) != keptMost/logKept+1 || !left["notes.log"] || !left["web-9999-serial.log"] || left[fmt.Sprintf("web-%d-serial.log", more)] || !left[fmt.Sprintf("web-%d-serial.log", more+1)] {
+	if len(left) != keptMost/kept+1 || !left["notes.log"] || !left["web-9999-serial.log"] || left[fmt.Sprintf("web-%d-serial.log", more)] || !left[fmt.Sprintf("web-%d-serial.log", more+1)] {
 		t.Errorf("%d left", len(left))
+	}
+}
+
+// TestEndOfALog: a guest that floods its console does not fill the agent's memory with it.
+func TestEndOfALog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "serial.log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, c := range []struct {
+		size int64
+		want string
+	}{{0, ""}, {3, "end"}, {1 << 34, "\x00\x00end"}} { // sparse
+		if _, err := f.WriteAt([]byte("end"), max(0, c.size-3)); c.size > 0 && err != nil {
+			t.Fatal(err)
+		} else if c.size == 0 {
+			if err := f.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if end, err := End(path, 5); err != nil || string(end) != c.want {
+			t.Errorf("%d bytes: %q, %v; want %q", c.size, end, err, c.want)
+		}
 	}
 }
