@@ -13,7 +13,7 @@
 // (journal, statefile, visits), the link to other hosts (peer), looks at the paths there (probe),
 // ways over them (lanes), disks that take those (disks), guests in which nobody can be asked
 // (outside), what bars a guest from a host (capable), which addresses guests may be given
-// (addresses), detours (detour), what subnet agents have not heard yet (owed), what migrations
+// (addresses), detours (detour), routers of the LAN (routers), what subnet agents have not heard yet (owed), what migrations
 // share (uplinks, priority), what is known of each (record) and of guests (care), what a
 // prediction rests on (sample), what guests and tunnels have written (logs), what users are told by (hook, metrics) and may ask (api), how long
 // what may take (limits), what a lab has it look at (compare).
@@ -42,6 +42,7 @@ import (
 	"godwit/agent/priority"
 	"godwit/agent/probe"
 	"godwit/agent/record"
+	"godwit/agent/routers"
 	"godwit/agent/statefile"
 	"godwit/agent/uplinks"
 	"godwit/agent/visits"
@@ -71,7 +72,7 @@ type Agent struct {
 	endpoints  uplinks.Endpoints  // of MPTCP, for memory
 	shares     uplinks.WireShares // of the bytes that meters count, each migration's
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
-	routers    routers            // what was heard of those on the LAN
+	routers    routers.Heard      // those on the LAN
 	owedWords  *owed.Words        // what subnet agents were asked, and have not answered yet
 	unled      unled              // which detours' other ends lead nothing here
 	rarely     rarely             // what was logged lately, and is not logged again at once
@@ -165,7 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.actors.Go(func() { logs.Bound(ctx, filepath.Join(a.config.Run, "guests"), a.tunnelDir(), a.log) })
 	a.actors.Go(func() { a.boundHistory(ctx) })
 	if a.config.Network.V6.IsValid() {
-		go a.hearRouters(ctx)
+		go a.routers.Listen(ctx, a.config.Network.LAN, a.log)
 	}
 	a.warnOfHost()
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))

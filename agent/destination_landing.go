@@ -213,7 +213,7 @@ func nextTable(highest int) int {
 // so that it need not find out by a timeout.
 func (m *incoming) refreshGateways() {
 	g := m.work.guest
-	mac, err := hardwareOf(m.a.config.Network.Bridge)
+	mac, err := netstate.HardwareOf(m.a.config.Network.Bridge)
 	if err != nil {
 		m.a.log.Warn("refresh the guest's neighbours", "error", err)
 		return

@@ -29,15 +29,11 @@ const (
 
 // keepDetours ends each leased detour when its last user is gone or its time is up.
 func (a *Agent) keepDetours(ctx context.Context) {
-	speak, under := map[string]advertiser{}, &looks{}
+	speak, under := a.speakers(), &looks{}
 	defer under.all.Wait()
-	defer func() {
-		for _, one := range speak {
-			one.Close()
-		}
-	}()
+	defer speak.Close()
 	for sleep(ctx, leaseLook) {
-		a.advertise(speak)
+		speak.Keep(a.detours.Advertised())
 		if step, err := a.detours.Shifted(); step != 0 {
 			a.log.Warn("the clock was stepped; leases keep their length", "by", step, "error", err)
 		}

@@ -49,7 +49,7 @@ func (a *Agent) leadsFrom(d detour.Detour) bool {
 // tellOf tells the neighbours behind device that what d sends away is to be sent to this host: what is led elsewhere by now it does not send, and
 // of an address in transit another is the home.
 func (a *Agent) tellOf(d detour.Detour, device string) bool {
-	mac, err := hardwareOf(a.config.Network.Bridge)
+	mac, err := netstate.HardwareOf(a.config.Network.Bridge)
 	for _, away := range d.Away {
 		way, transit := a.detours.ComesFrom(d.Guest, away.Addr)
 		if mac != nil && away.Active && !(transit && way != "") {

@@ -52,7 +52,7 @@ func TestTellOfAway(t *testing.T) {
 			}
 		}
 		a.tellOnce(ctx)
-		here, err := hardwareOf("br0")
+		here, err := netstate.HardwareOf("br0")
 		if err != nil {
 			return err
 		}

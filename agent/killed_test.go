@@ -320,7 +320,7 @@ func TestNeighboursAreToldAgain(t *testing.T) {
 		if err := a.sendDirectly(ask, "oslo"); err != nil {
 			return err
 		}
-		here, err := hardwareOf("br0")
+		here, err := netstate.HardwareOf("br0")
 		waitFor(t, "a neighbour knows that it is here", func() bool {
 			out, _ := exec.Command("ip", "neigh", "show", "10.2.1.40", "dev", "other").Output() //nolint:errcheck // it is empty then
 			return strings.Contains(string(out), here.String())

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -31,48 +32,12 @@ func routersIn(all []netstate.Advertisement) []string {
 	return out
 }
 
-// TestRoutersHeard: the last word of each router counts, as long as it is one by that; those heard
-// last come first, and no crowd of them is kept.
-func TestRoutersHeard(t *testing.T) {
-	var r routers
-	start := time.Unix(1000, 0)
-	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	r.hear(advertisedBy("fe80::1", 60), at(0))
-	r.hear(advertisedBy("fe80::2", 600), at(1))
-	r.hear(advertisedBy("fe80::3", 0), at(2))
-	r.hear(advertisedBy("fe80::1", 30), at(3))
-	for _, c := range []struct {
-		at   int
-		want []string
-	}{
-		{4, []string{"fe80::1", "fe80::3", "fe80::2"}},
-		{33, []string{"fe80::3", "fe80::2"}},
-		{601, []string{"fe80::3"}},
-		{1802, nil},
-	} {
-		if got := routersIn(r.heard(at(c.at))); !slices.Equal(got, c.want) {
-			t.Errorf("after %d s: %v, want %v", c.at, got, c.want)
-		}
-	}
-	if got := r.heard(at(4))[0].Lasts(); got != 30*time.Second {
-		t.Errorf("the first one's last word lasts %s", got)
-	}
-	crowd := netip.MustParseAddr("fe80::100")
-	for i := range 100 {
-		r.hear(advertisedBy(crowd.String(), 600), at(10+i))
-		crowd = crowd.Next()
-	}
-	if got := r.heard(at(110)); len(r.said) != mostRouters || len(got) != netstate.MaxAdvertisements || got[0].Router != crowd.Prev() {
-		t.Errorf("of a crowd %d are remembered, and %v told", len(r.said), routersIn(got))
-	}
-}
-
 // TestRoutersOf: a guest takes along what routers of its own link say: those here, or those that it
 // brought; not without an address of IPv6.
 func TestRoutersOf(t *testing.T) {
 
 	a := &Agent{config: &config.Config{Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
-	a.routers.hear(advertisedBy("fe80::a", 600), time.Now())
+	a.routers.Hear(advertisedBy("fe80::a", 600), time.Now())
 	a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{})
 	d := &detour.Detour{ID: "t1", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}}, Taps: []string{"t0a", "t0b"}}
 	d.OffLink = &detour.OffLink{Tap: "t0a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}}
@@ -124,6 +89,39 @@ func TestCheckHeard(t *testing.T) {
 		d := &detour.Detour{ID: "m-00000001", Guest: "web", OffLink: &detour.OffLink{Tap: "t0a", Heard: c.all}}
 		if err := d.Check(); (err == nil) != c.ok {
 			t.Errorf("%s, from a file: %v", name, err)
+		}
+	}
+}
+
+var visitor6 = netip.MustParseAddr("fd00:2:1::a")
+
+// visiting6 is a leased detour by which a guest came with its routers.
+func visiting6() *detour.Detour {
+	return &detour.Detour{
+		ID: "m-00000001", Guest: "web", Leased: true, Visiting: []netstate.Visiting{{Addr: visitor6, Tunnel: "t1", Tap: "gwt8a", Taps: []string{"gwt8a"}}}, Taps: []string{"gwt8a", "gwt8b"},
+		OffLink: &detour.OffLink{Tap: "gwt8a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}},
+	}
+}
+
+// TestMayAdvertise: a guest that is about to be stopped hears nothing more, nor one that is not here.
+func TestMayAdvertise(t *testing.T) {
+	d := visiting6()
+	a := &Agent{config: &config.Config{}, records: noRecords(&config.Config{}), guests: &guests{byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, map[string]*detour.Detour{d.ID: d})}
+	if a.mayAdvertise("gwt8a", "web") {
+		t.Error("it is not here")
+	}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	a.guests.byName["web"] = g
+	if !a.mayAdvertise("gwt8a", "web") || a.mayAdvertise("gwt8b", "web") {
+		t.Error("it is to hear them with the NIC with which it came, and no other")
+	}
+	g.busy = "m-00000002"
+	rec := record.New("rome", migration.Plan{ID: g.busy}, time.Now())
+	a.records.Add(rec)
+	for _, p := range migration.Phases {
+		rec.Enter(p, time.Now())
+		if got, want := a.mayAdvertise("gwt8a", "web"), p == migration.Check || p == migration.Prepare || p == migration.Seed || p == migration.Copy; got != want {
+			t.Errorf("in %s: %v, want %v", p, got, want)
 		}
 	}
 }

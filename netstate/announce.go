@@ -142,3 +142,12 @@ func emit(device string, frames ...[]byte) error {
 	}
 	return nil
 }
+
+// HardwareOf is a device's MAC, in the network namespace of the calling thread.
+func HardwareOf(device string) (net.HardwareAddr, error) {
+	ifi, err := net.InterfaceByName(device)
+	if err != nil {
+		return nil, err
+	}
+	return ifi.HardwareAddr, nil
+}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"net"
 
 	"godwit/agent/config"
 	"godwit/migration"
@@ -33,13 +32,4 @@ func (a *Agent) wayBack(plan migration.Plan) error {
 		}
 	}
 	return nil
-}
-
-// hardwareOf is a device's MAC.
-func hardwareOf(device string) (net.HardwareAddr, error) {
-	ifi, err := net.InterfaceByName(device)
-	if err != nil {
-		return nil, err
-	}
-	return ifi.HardwareAddr, nil
 }

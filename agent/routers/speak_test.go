@@ -1,24 +1,21 @@
-package agent
+package routers
 
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
-	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
-	"godwit/agent/record"
 	"godwit/agent/statefile"
-	"godwit/migration"
+	"godwit/internal/need"
 	"godwit/netstate"
+	"godwit/netstate/netns"
 )
 
 var visitor6 = netip.MustParseAddr("fd00:2:1::a")
@@ -31,29 +28,6 @@ func visiting6() *detour.Detour {
 	}
 }
 
-// TestMayAdvertise: a guest that is about to be stopped hears nothing more, nor one that is not here.
-func TestMayAdvertise(t *testing.T) {
-	d := visiting6()
-	a := &Agent{config: &config.Config{}, records: noRecords(&config.Config{}), guests: &guests{byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, map[string]*detour.Detour{d.ID: d})}
-	if a.mayAdvertise("gwt8a", "web") {
-		t.Error("it is not here")
-	}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-	a.guests.byName["web"] = g
-	if !a.mayAdvertise("gwt8a", "web") || a.mayAdvertise("gwt8b", "web") {
-		t.Error("it is to hear them with the NIC with which it came, and no other")
-	}
-	g.busy = "m-00000002"
-	rec := record.New("rome", migration.Plan{ID: g.busy}, time.Now())
-	a.records.Add(rec)
-	for _, p := range migration.Phases {
-		rec.Enter(p, time.Now())
-		if got, want := a.mayAdvertise("gwt8a", "web"), p == migration.Check || p == migration.Prepare || p == migration.Seed || p == migration.Copy; got != want {
-			t.Errorf("in %s: %v, want %v", p, got, want)
-		}
-	}
-}
-
 // TestAdvertise: what a guest brought is said at its tap, also by an agent that was started since, and
 // no more when its detour ends.
 func TestAdvertise(t *testing.T) {
@@ -63,7 +37,13 @@ func TestAdvertise(t *testing.T) {
 	if err := statefile.Write(path, map[string]*detour.Detour{d.ID: d}); err != nil {
 		t.Fatal(err)
 	}
-	inNamespace(t, func() error {
+	need.Root(t)
+	name := fmt.Sprintf("t-routers-%d", os.Getpid())
+	if err := netns.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	defer netns.Delete(name) //nolint:errcheck // it goes with the machine
+	err := netns.Do(name, func() error {
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-guest"}}); err != nil {
 			return err
 		}
@@ -78,11 +58,10 @@ func TestAdvertise(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-			a := &Agent{config: &config.Config{Network: network}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), detours: kept, guests: &guests{byName: map[string]*Guest{"web": g}}}
-			speak := map[string]advertiser{}
+			may := func(tap, guest string) bool { return tap == "gwt8a" && guest == "web" }
+			speak := Speakers{Network: network, May: may, Failed: func(guest string, err error) { t.Errorf("%s: %v", guest, err) }}
 			for range 2 { // asked again, it speaks on
-				a.advertise(speak)
+				speak.Keep(kept.Advertised())
 			}
 			frame, heard := make([]byte, 2048), 0
 			n, err := tap.Read(frame)
@@ -91,15 +70,17 @@ func TestAdvertise(t *testing.T) {
 					return fmt.Errorf("something else is heard, %x", frame[:n])
 				}
 			}
-			one := speak["gwt8a"]
-			if err != nil || len(speak) != 1 || len(one.speakers) != 2 {
-				return fmt.Errorf("%d advertisers, %d speak: %w", len(speak), len(one.speakers), err)
+			one := speak.at["gwt8a"]
+			if err != nil || len(speak.at) != 1 || len(one.speakers) != 2 {
+				return fmt.Errorf("%d advertisers, %d speak: %w", len(speak.at), len(one.speakers), err)
 			}
-			displace(a, d.ID)
-			if a.advertise(speak); len(speak) != 0 || !one.over() {
+			if speak.Keep(detour.New(path, network, nil).Advertised()); len(speak.at) != 0 || !one.over() {
 				return fmt.Errorf("it is said on when the detour has ended")
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		t.Error(err)
+	}
 }
