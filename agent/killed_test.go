@@ -20,6 +20,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/nameserver/nametest"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
@@ -213,7 +214,7 @@ func TestAsideOutlivesTheHost(t *testing.T) {
 // TestNamesAreToldByTheNextAgent: a name server that an agent did not get to tell of a guest's next addresses hears of them from the next
 // one, once. Clients would else be sent to the old ones for good.
 func TestNamesAreToldByTheNextAgent(t *testing.T) {
-	server, taken := nameServer(t, 0)
+	server, taken := nametest.Server(t, 0)
 	a := startedAgain(t)
 	a.config.DNS = &server
 	p, live := goodPreparation(), a.ctx

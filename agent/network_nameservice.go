@@ -2,21 +2,14 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"godwit/agent/care"
-	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 )
-
-// nameWaits are the pauses before each try to tell the name server where a guest is
-// now. A server that refuses may be mended meanwhile, so that is tried again too.
-var nameWaits = []time.Duration{0, time.Second, 4 * time.Second, 15 * time.Second, time.Minute}
 
 // nameSettle is how long a migration's end waits for the first tries, so that their
 // outcome is in its report.
@@ -32,7 +25,7 @@ func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan 
 	a.actors.Go(func() {
 		defer close(ended)
 		still := func() bool { return a.hasAddresses(plan.Guest, plan.Next) }
-		text := a.updateNames(a.ctx, plan.Guest, seen(plan.Next), nameWaits, still, func(text string) { a.remark(plan.ID, rec, text) })
+		text := a.config.DNS.Tell(a.ctx, plan.Guest, seen(plan.Next), still, func(text string) { a.remark(plan.ID, rec, text) })
 		if text == "" {
 			return // the agent ends, and the next one goes on
 		}
@@ -95,31 +88,6 @@ func (a *Agent) hasLetGo(g *Guest) bool {
 	return m != nil && m.snapshot().Released()
 }
 
-// updateNames tries after each of waits until the server has taken the addresses, for as long as
-// the guest still has them: the name of one that has gone on is its next host's to tell. It
-// returns what a person should know of how it ended; said is told of the first
-// failure when it happens.
-func (a *Agent) updateNames(ctx context.Context, guest string, addrs []netip.Addr, waits []time.Duration, still func() bool, said func(string)) string {
-	c := *a.config.DNS
-	var last error
-	for i, wait := range waits {
-		if !sleep(ctx, wait) {
-			return ""
-		}
-		if i > 0 && !still() {
-			return fmt.Sprintf("name service: not told, and the guest has left %s since: %v", join(addrs), last)
-		}
-		last = limits.NameTry.Do(ctx, func(ctx context.Context) error { return c.Update(ctx, guest, addrs) })
-		if last == nil {
-			return fmt.Sprintf("name service: %s is %s now", c.NameOf(guest), join(addrs))
-		}
-		if i == 0 && len(waits) > 1 {
-			said(fmt.Sprintf("name service: %v; trying again", last))
-		}
-	}
-	return fmt.Sprintf("name service: given up after %d tries: %v; set %s to %s by hand", len(waits), last, c.NameOf(guest), join(addrs))
-}
-
 // seen are the addresses as clients see them.
 func seen(all []migration.Address) []netip.Addr {
 	var out []netip.Addr
@@ -127,14 +95,6 @@ func seen(all []migration.Address) []netip.Addr {
 		out = append(out, addr.Seen())
 	}
 	return out
-}
-
-func join(addrs []netip.Addr) string {
-	var out []string
-	for _, addr := range addrs {
-		out = append(out, addr.String())
-	}
-	return strings.Join(out, ", ")
 }
 
 // remark notes something of a migration that may have ended meanwhile, or under an earlier agent; rec is nil then.

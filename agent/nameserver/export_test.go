@@ -1,0 +1,4 @@
+package nameserver
+
+// TryAfter is of Tell.
+var TryAfter = &tryAfter
