@@ -40,7 +40,7 @@ func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
 
 // itselfBy is the transfer of a plan with which QEMU sends by itself; "": it does not. What check makes of a plan does not change that.
 func itselfBy(plan migration.Plan) string {
-	if !direct(plan) {
+	if !plan.Direct() {
 		return ""
 	}
 	return plan.Transfer

@@ -133,7 +133,7 @@ func (a *Agent) roomOnDisk(offer Offer, what string, need int64, words string) e
 // copied is the file that the destination keeps of what came of memory, in our own data path, until it has all; bytes.
 // Pages of zeros take no room there.
 func (o Offer) copied() int64 {
-	if !ownPath(o.Plan) {
+	if !o.Plan.OwnPath() {
 		return 0
 	}
 	return max(0, min(o.Touched, o.Facts.Memory))

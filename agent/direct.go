@@ -34,9 +34,6 @@ type pathTunnel struct {
 	MTU int            `json:"mtu,omitempty"` // bytes; of the source, which has measured it
 }
 
-// direct says whether QEMU's own connection leaves the source without our forwarder.
-func direct(p migration.Plan) bool { return p.Transfer == "qemu-mptcp" || p.Insecure }
-
 // mayGoOpen says whether memory goes unencrypted, over connections of QEMU's own. It does not
 // where a bandwidth was asked for that those do not keep: of QEMU 10's multifd some 108 Mbit/s were
 // seen where 40 were asked for, perhaps as its packets of 512 KiB are much for a tenth of a second. Our forwarder keeps it.
@@ -58,7 +55,7 @@ const leastMemoryMTU, mostMemoryMTU = 1200, 8920
 // each for a link's queue, and lost with either.
 func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 	m.work.memoryMTUs = nil
-	if !direct(m.plan) || m.plan.Insecure {
+	if !m.plan.Direct() || m.plan.Insecure {
 		return
 	}
 	paths := m.paths(n)
@@ -169,7 +166,7 @@ func (a *Agent) extendMemoryTunnels(ctx context.Context) {
 
 // prepareDirect listens for the source QEMU's own connection, if the transfer is direct.
 func (m *incoming) prepareDirect(ctx context.Context) error {
-	if !direct(m.plan) {
+	if !m.plan.Direct() {
 		return nil
 	}
 	p := m.work.preparation
@@ -250,7 +247,7 @@ func (m *incoming) endDirect(ctx context.Context) error {
 func (a *Agent) endDirect(ctx context.Context, plan migration.Plan, made *[]uplinks.Endpoint) error {
 	err := a.endpoints.Drop(*made)
 	*made = nil
-	if direct(plan) && !plan.Insecure {
+	if plan.Direct() && !plan.Insecure {
 		err = errors.Join(err, a.dropMemoryTunnels(ctx, plan.ID))
 	}
 	return err
@@ -259,7 +256,7 @@ func (a *Agent) endDirect(ctx context.Context, plan migration.Plan, made *[]upli
 // raiseDirect is the source's part: its ends of the tunnels, and a path manager
 // that follows what the destination announces.
 func (m *outgoing) raiseDirect(ctx context.Context) error {
-	if !direct(m.plan) {
+	if !m.plan.Direct() {
 		return nil
 	}
 	if m.plan.Transfer == "qemu-mptcp" {

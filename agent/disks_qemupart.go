@@ -47,7 +47,7 @@ func (q *qemuPart) see(now time.Time, carried, limit int64) int64 {
 func (m *outgoing) qemuLimit() int64 {
 	most := m.bandwidth.Bytes()
 	w := m.work.mirrors
-	if most == 0 || !direct(m.plan) || w == nil {
+	if most == 0 || !m.plan.Direct() || w == nil {
 		return most
 	}
 	own := m.work.qemuPart.see(time.Now(), w.Carried(), most)
@@ -65,7 +65,7 @@ func (m *outgoing) beginQEMUPart() int64 {
 // limitQEMU tells QEMU its limit, where it has one and that has changed. One that is held by low bandwidth
 // keeps the first: another would end the hold.
 func (m *outgoing) limitQEMU(ctx context.Context) error {
-	if ownPath(m.plan) || m.work.facts.Hold == vm.HoldLowBandwidth {
+	if m.plan.OwnPath() || m.work.facts.Hold == vm.HoldLowBandwidth {
 		return nil
 	}
 	limit := m.qemuLimit()

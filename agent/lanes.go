@@ -25,9 +25,6 @@ import (
 // The transfer `lanes` is our own data path (docs/datapath.md): a proxy beside each QEMU,
 // and one TLS stream per pair of uplinks between.
 
-// ownPath says whether memory takes our own data path.
-func ownPath(p migration.Plan) bool { return p.Transfer == "lanes" || multipath(p) }
-
 // leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
 const leastBuffer = 32 << 20
 
@@ -66,7 +63,7 @@ func (m *outgoing) outSocket() string { return filepath.Join(m.guest.Held.Dir, "
 // when the copy begins, and lanes that stand. A path that answers nobody now is tried on, and
 // waited for by nobody. endLanes undoes it.
 func (m *outgoing) openLanes() error {
-	if !ownPath(m.plan) {
+	if !m.plan.OwnPath() {
 		return nil
 	}
 	all, err := m.requirePaths()
@@ -83,7 +80,7 @@ func (m *outgoing) openLanes() error {
 		Buffer: bufferOf(m.plan, m.work.facts.Memory),
 	}
 	var share *lanes.Share
-	if multipath(m.plan) {
+	if m.plan.Multipath() {
 		lane, err := m.multipathLane(all)
 		if err == nil {
 			m.work.endpoints, err = m.a.endpoints.JoinFrom(locals(all))
@@ -284,7 +281,7 @@ func (m *outgoing) noteOpaque(d *record.DataPath) {
 
 // awaitLanes is the destination's part: a proxy that waits for lanes.
 func (m *incoming) awaitLanes() error {
-	if !ownPath(m.plan) {
+	if !m.plan.OwnPath() {
 		return nil
 	}
 	id, err := lanes.Identity(m.plan.ID, m.work.preparation.LaneKey)

@@ -30,7 +30,7 @@ func lastTrip(plan migration.Plan, trips []time.Duration) time.Duration {
 	switch {
 	case len(trips) == 0:
 		return 0
-	case ownPath(plan):
+	case plan.OwnPath():
 		return slices.Min(trips)
 	}
 	return slices.Max(trips)
@@ -47,12 +47,12 @@ func (m *outgoing) leastTrip() time.Duration {
 // connections are one for each path, or one of MPTCP over all.
 func connections(plan migration.Plan, paths []peer.Path, trips []time.Duration) (out []connection) {
 	for k, p := range paths {
-		out = append(out, connection{p.Name, p.Rate, trips[k], 1, !direct(plan)})
+		out = append(out, connection{p.Name, p.Rate, trips[k], 1, !plan.Direct()})
 	}
-	if !multipath(plan) && plan.Transfer != "qemu-mptcp" || len(out) == 0 {
+	if !plan.Multipath() && plan.Transfer != "qemu-mptcp" || len(out) == 0 {
 		return out
 	}
-	return []connection{{"mptcp", rateOf(paths), slices.Max(trips), len(out), multipath(plan)}}
+	return []connection{{"mptcp", rateOf(paths), slices.Max(trips), len(out), plan.Multipath()}}
 }
 
 // noteBuffers says which connections the kernels' limits slow down, and settles the window of the
@@ -64,7 +64,7 @@ func (m *outgoing) noteBuffers(all []connection) {
 		there = *m.work.accepted.Buffers
 	}
 	for _, c := range all {
-		if multipath(m.plan) {
+		if m.plan.Multipath() {
 			m.work.window = c.multipathWindow(there)
 		}
 		for _, text := range []string{

@@ -19,12 +19,9 @@ import (
 // listens on all of them at a port of this migration's; the source joins from each of its
 // own.
 
-// multipath says whether memory takes our own data path over MPTCP.
-func multipath(p migration.Plan) bool { return p.Transfer == "mptcp" }
-
 // prepareMultipath listens, and announces this host's uplinks.
 func (m *incoming) prepareMultipath() error {
-	if !multipath(m.plan) {
+	if !m.plan.Multipath() {
 		return nil
 	}
 	all := m.paths()

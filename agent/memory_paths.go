@@ -26,7 +26,7 @@ func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
 	if named := pathsOf(all, p.Paths); len(named) > 0 {
 		return named
 	}
-	if ownPath(p) || p.Transfer == "qemu-mptcp" {
+	if p.OwnPath() || p.Transfer == "qemu-mptcp" {
 		return config.LanePaths(all)
 	}
 	paths := config.MemoryPaths(all)
@@ -102,13 +102,13 @@ func (m *outgoing) choosePaths(n config.Neighbour, trips map[[2]netip.Addr]time.
 	chosen, all := m.paths(n), m.a.config.Paths(n)
 	known := slices.DeleteFunc(slices.Clone(all), func(p peer.Path) bool { return !p.Memory || !answers(p) })
 	others := transferPaths(m.plan, known)
-	if ownPath(m.plan) { // an uplink by which nothing answers may be down for a while; QEMU's connections are all lost with one of them
+	if m.plan.OwnPath() { // an uplink by which nothing answers may be down for a while; QEMU's connections are all lost with one of them
 		others = config.LanePaths(known, all)
 	}
 	slices.SortStableFunc(chosen, func(a, b peer.Path) int { // those that answer first, as a connection begins over the first
 		return cmp.Compare(min(1, trips[ends(b)]), min(1, trips[ends(a)]))
 	})
-	if was := silent(chosen); carries(others) > carries(chosen) || !ownPath(m.plan) && len(known) > 0 && len(was) > 0 {
+	if was := silent(chosen); carries(others) > carries(chosen) || !m.plan.OwnPath() && len(known) > 0 && len(was) > 0 {
 		chosen = others
 		m.rec.NoteOnce(fmt.Sprintf("memory goes over %s, as nothing is answered over %s", strings.Join(pathNames(m.answering(chosen)), ", "), strings.Join(pathNames(was), ", ")))
 	}

@@ -98,7 +98,7 @@ func TestPathsThatReachEachOther(t *testing.T) {
 					t.Errorf("notes: %s, of two tries: %s", notes, m.rec.Snapshot().Notes)
 				}
 				answer := map[string]int64{"slow is down": 100e6, "fast is down there": 50e6, "crossed, and fast is down": 50e6}[c.name]
-				if got := m.carried(n); ownPath(m.plan) && answer > 0 && got != answer {
+				if got := m.carried(n); m.plan.OwnPath() && answer > 0 && got != answer {
 					t.Errorf("%d bit/s are foreseen, what answers carries %d", got, answer)
 				}
 				rome := bareAgent(t, &config.Config{Host: "rome", Uplinks: n.Uplinks, Peers: []config.Neighbour{{Host: "paris", Uplinks: m.a.config.Uplinks}}})

@@ -61,9 +61,9 @@ func (p Prepared) check(plan migration.Plan) error {
 		return wrong("%d tunnels for memory", len(p.Tunnels))
 	case len(p.Home) > migration.MostAddresses:
 		return wrong("%d addresses at home", len(p.Home))
-	case direct(plan) && !toQEMU:
+	case plan.Direct() && !toQEMU:
 		return wrong("memory is not to be sent to %.40q", p.Memory)
-	case multipath(plan) && !isPort(p.Memory):
+	case plan.Multipath() && !isPort(p.Memory):
 		return wrong("the port for memory is not one; bring both hosts to the same release")
 	}
 	return nil

@@ -74,7 +74,7 @@ func (a *Agent) believeThere(plan migration.Plan, p Prepared, own []tunnel.Confi
 	}
 	to, _ := qemuAddress(p.Memory)
 	switch {
-	case !direct(plan) || !plan.Insecure && slices.Contains(ends, to.Addr()):
+	case !plan.Direct() || !plan.Insecure && slices.Contains(ends, to.Addr()):
 		return nil
 	case plan.Insecure && a.uplinkOf(plan.To, to.Addr(), what) == nil:
 		return nil

@@ -21,7 +21,7 @@ import (
 
 // mayHandEarly says whether p's guest may run before its pages are there.
 func mayHandEarly(p migration.Plan) bool {
-	return ownPath(p) && (p.Mode == "hybrid" || p.Mode == "postcopy")
+	return p.OwnPath() && (p.Mode == "hybrid" || p.Mode == "postcopy")
 }
 
 // handEarly decides at each look whether the rest follows the guest: the verdict is to go then, and else what it was. A

@@ -15,7 +15,7 @@ import (
 
 // tailBytes is what the transfer sends of a guest's devices; 0: as QEMU writes it.
 func (m *outgoing) tailBytes() int64 {
-	if ownPath(m.plan) {
+	if m.plan.OwnPath() {
 		return policy.PackedTail
 	}
 	return 0

@@ -73,7 +73,7 @@ func (m *outgoing) checkGuest(ctx context.Context) error {
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
-	if free, err := capable.AvailableMemory(); err == nil && ownPath(m.plan) {
+	if free, err := capable.AvailableMemory(); err == nil && m.plan.OwnPath() {
 		if why := capable.LacksRoomToSend(m.work.facts.Memory, free); why != "" {
 			return m.problem(migration.CodeCapacity, "%s", why)
 		}
@@ -167,7 +167,7 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	m.work.offer.Root = root
 	m.lookAtDisks(float64(m.carried(n)) / 8)
 	taken := m.sampled(ctx)
-	if ownPath(m.plan) {
+	if m.plan.OwnPath() {
 		m.work.offer.Sample = taken.Asked()
 	}
 	ctx, cancel := limits.AskThere.On(ctx)

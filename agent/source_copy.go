@@ -68,9 +68,9 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	m.work.throttling = policy.Throttling{Most: m.a.config.MostThrottle(m.plan)}
 	opts.Throttles = m.work.throttling.Most > 0
 	switch {
-	case direct(m.plan):
+	case m.plan.Direct():
 		opts.URI = m.work.prepared.Memory
-	case ownPath(m.plan):
+	case m.plan.OwnPath():
 		opts.MaxBandwidth = 0
 	default:
 		forward, err := transfer.ListenSource(m.a.ctx, m.outSocket(), m.bandwidth.Share(), func(ctx context.Context, number int) (net.Conn, error) {
@@ -256,7 +256,7 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if m.work.lanes != nil {
 		return m.laneLook(p, at)
 	}
-	if direct(m.plan) {
+	if m.plan.Direct() {
 		return m.directLook(p)
 	}
 	speed := m.work.memoryRate.see(time.Now(), p.Transferred)

@@ -74,7 +74,7 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 	if auto {
 		m.plan.Mode = "precopy"
 	}
-	if m.work.dirtyRates == nil || auto && !ownPath(m.plan) { // no other has hybrid: there is nothing to wait for
+	if m.work.dirtyRates == nil || auto && !m.plan.OwnPath() { // no other has hybrid: there is nothing to wait for
 		m.rec.Edit(func(r *record.Report) { r.Mode = m.plan.Mode })
 		return nil
 	}
@@ -124,7 +124,7 @@ func (m *outgoing) cures() string {
 		return "allow a longer --downtime, lower its load, or let it be throttled (--throttle)"
 	}
 	how := "--mode hybrid"
-	if !ownPath(m.plan) { // QEMU's own have no such mode
+	if !m.plan.OwnPath() { // QEMU's own have no such mode
 		how += " --transfer lanes"
 	}
 	return fmt.Sprintf("allow a longer --downtime, lower its load, let it be throttled (--throttle), or let the rest follow the guest (%s)", how)

@@ -22,17 +22,17 @@ func (m *outgoing) predict(n config.Neighbour, basis *sample.Basis) {
 		Tail: m.tailBytes(), DirtyRate: m.work.dirtyRate, MostThrottle: m.a.config.MostThrottle(m.plan),
 		Stopped: m.plan.Mode == "stopcopy", Follows: m.plan.Mode == "hybrid", Early: m.plan.Mode == "postcopy",
 	}
-	if ownPath(m.plan) {
+	if m.plan.OwnPath() {
 		facts.Zero = zeroOwn
 	}
-	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
+	if m.plan.Transfer == "qemu-multifd" || m.plan.OwnPath() {
 		facts.Ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
 	}
 	if basis != nil {
 		facts.Memory, facts.Content, facts.Known = basis.Bytes, basis.Content, basis.Known
 		facts.Ratio, facts.Again, facts.DirtyRate, facts.Written = basis.Ratio, basis.Again, basis.DirtyRate, basis.Written
 	}
-	if ownPath(m.plan) {
+	if m.plan.OwnPath() {
 		if m.work.facts.Accel == "tcg" {
 			facts.Speed = emulatedSpeed
 		}

@@ -35,7 +35,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	m.work.laneKey = lanes.NewKey()
 	n, _ := m.a.config.Find(m.plan.To)
 	var offers []pathTunnel
-	if direct(m.plan) && !m.plan.Insecure {
+	if m.plan.Direct() && !m.plan.Insecure {
 		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs, nil, nil); err != nil {
 			return err
 		}

@@ -155,7 +155,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 // lastMoved changes with what moves of the last of memory. QEMU itself is not asked: in its
 // switchover it may answer nobody.
 func (m *outgoing) lastMoved() int64 {
-	if to, ok := qemuAddress(m.work.prepared.Memory); ok && direct(m.plan) {
+	if to, ok := qemuAddress(m.work.prepared.Memory); ok && m.plan.Direct() {
 		waits, err := mptcp.Waiting(to)
 		if err != nil {
 			return time.Now().UnixNano() // not known: not denied

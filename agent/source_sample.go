@@ -74,7 +74,7 @@ func (m *outgoing) foresee(n config.Neighbour, s *sample.Sample) {
 // codingOf is how a migration packs pages.
 func codingOf(plan migration.Plan) sample.Coding {
 	switch {
-	case ownPath(plan):
+	case plan.OwnPath():
 		return sample.Best
 	case plan.Transfer == "qemu-multifd": // see migrateOptions
 		return sample.Zstd

@@ -126,6 +126,15 @@ type Plan struct {
 // KeepsAddress says whether the guest keeps its address for good.
 func (p Plan) KeepsAddress() bool { return p.Network == "tunnel" }
 
+// OwnPath says whether memory takes our own data path.
+func (p Plan) OwnPath() bool { return p.Transfer == "lanes" || p.Multipath() }
+
+// Multipath says whether memory takes our own data path over MPTCP.
+func (p Plan) Multipath() bool { return p.Transfer == "mptcp" }
+
+// Direct says whether QEMU's own connection leaves the source without our forwarder.
+func (p Plan) Direct() bool { return p.Transfer == "qemu-mptcp" || p.Insecure }
+
 // RoleOf is what a host is to the migration.
 func (p Plan) RoleOf(host string) Role {
 	if p.To == host {
