@@ -11,7 +11,7 @@
 // docs/architecture.md has the list, and which effect is in which of them. What needs none
 // of the agent's state is a package below: what people write (config), files that are kept
 // (journal, statefile, visits), the link to other hosts (peer), looks at the paths there (probe),
-// ways over them (lanes), disks that take those (disks), guests in which nobody can be asked
+// which of them memory takes (ways), and how (lanes), disks that take those (disks), guests in which nobody can be asked
 // (outside), what bars a guest from a host (capable), which addresses guests may be given
 // (addresses), detours (detour), routers of the LAN (routers), what subnet agents have not heard yet (owed), what migrations
 // share (uplinks, priority), what is known of each (record) and of guests (care), what a

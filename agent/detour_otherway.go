@@ -12,6 +12,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -81,7 +82,7 @@ func (w tunnelWay) keep(ctx context.Context) {
 			return 1
 		}
 		pairs := slices.SortedStableFunc(slices.Values(w.pairs), func(a, b peer.Path) int { return rank(a) - rank(b) })
-		k, _, _ := firstThatAnswers(ctx, pairs, w.reaches)
+		k, _, _ := ways.FirstThatAnswers(ctx, pairs, w.reaches)
 		if k < 0 {
 			continue
 		}

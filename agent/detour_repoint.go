@@ -15,6 +15,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/ways"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -237,7 +238,7 @@ func (a *Agent) wayOver(ctx context.Context, link *peer.Link, n config.Neighbour
 	case 1:
 		return pairs[0], nil
 	}
-	k, _, _ := firstThatAnswers(ctx, pairs, func(ctx context.Context, p peer.Path) (time.Duration, error) { return tryWay(ctx, link, p) })
+	k, _, _ := ways.FirstThatAnswers(ctx, pairs, func(ctx context.Context, p peer.Path) (time.Duration, error) { return tryWay(ctx, link, p) })
 	return pairs[max(k, 0)], nil
 }
 

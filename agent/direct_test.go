@@ -62,19 +62,6 @@ func TestMemoryGoesThere(t *testing.T) {
 	}
 }
 
-// TestTransferPaths: an uplink that has none of its own opposite carries memory all the same, for each transfer that takes several.
-func TestTransferPaths(t *testing.T) {
-	here := &config.Config{Uplinks: []config.Uplink{
-		{Name: "public", Address: netip.MustParseAddr("100.64.0.11"), Carries: "both"}, {Name: "two", Address: netip.MustParseAddr("100.64.1.11"), Carries: "both"},
-	}}
-	there := config.Neighbour{Uplinks: []config.Uplink{{Name: "public", Address: netip.MustParseAddr("100.65.0.11"), Carries: "both"}}}
-	for transfer, want := range map[string]int{"lanes": 2, "mptcp": 2, "qemu-mptcp": 2, "qemu-multifd": 1, "qemu-tcp": 1, "qemu-xbzrle": 1} {
-		if paths := transferPaths(migration.Plan{Transfer: transfer}, here.Paths(there)); len(paths) != want {
-			t.Errorf("%s takes %v, want %d paths", transfer, paths, want)
-		}
-	}
-}
-
 // TestPathsAsTheSourceMeans: both ends of each tunnel for memory are at the uplinks of one path, also where the hosts have them in other orders, or
 // one does not know the other's rates; a source of before says nothing of that, and one that means what is no path here, or one twice, is not believed.
 func TestPathsAsTheSourceMeans(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -114,7 +115,7 @@ func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
 	for _, p := range paths {
 		rate = max(rate, p.Rate/8)
 	}
-	if rateOf(paths) == 0 {
+	if ways.Rate(paths) == 0 {
 		rate = all
 	}
 	if most := m.bandwidth.Bytes(); most > 0 && rate > 0 {

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/encode"
@@ -193,7 +194,7 @@ func laneLeft(remaining int64, s proxy.Stats) int64 {
 // pauseRTT is the round trip that counts for a pause: of memory's paths, as they were probed, and once our own data
 // path carries it that of its fastest lane, which the last bytes take; without what waits in queues now.
 func (m *outgoing) pauseRTT() time.Duration {
-	probed := cmp.Or(lastTrip(m.plan, m.work.trips), m.work.rtt)
+	probed := cmp.Or(ways.Last(m.plan, m.work.trips), m.work.rtt)
 	if m.work.lanes == nil {
 		return probed
 	}

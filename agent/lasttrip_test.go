@@ -10,6 +10,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/disks"
+	"godwit/agent/ways"
 	"godwit/migration"
 )
 
@@ -96,7 +97,7 @@ func TestBudgetByTheWayThatAnswers(t *testing.T) {
 		if err := m.tryPaths(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
-		if got := pathNames(m.paths(n)); !slices.Equal(got, []string{"private-private", "spare-spare"}) {
+		if got := ways.Names(m.paths(n)); !slices.Equal(got, []string{"private-private", "spare-spare"}) {
 			t.Errorf("%s: memory goes over %q", transfer, got)
 		}
 		refused(t, transfer, m.budgetFits(n), migration.CodeBudget, "the round trip of 3", "to rome")
@@ -112,7 +113,7 @@ func TestRatesOfTheWaysThatAnswer(t *testing.T) {
 	m.plan.Downtime, m.work.facts.Memory = 120*time.Millisecond, 256<<20
 	m.choosePaths(n, map[[2]netip.Addr]time.Duration{{netip.MustParseAddr(slow1), netip.MustParseAddr(slow2)}: time.Millisecond})
 	all := m.paths(n)
-	if got := pathNames(all); !slices.Equal(got, []string{"slow-slow", "fast-fast"}) {
+	if got := ways.Names(all); !slices.Equal(got, []string{"slow-slow", "fast-fast"}) {
 		t.Fatalf("memory goes over %q", got)
 	}
 	refused(t, "the devices' state", m.budgetFits(n), migration.CodeBudget, "at least 3")
@@ -121,19 +122,6 @@ func TestRatesOfTheWaysThatAnswer(t *testing.T) {
 	}
 	if once := 2147 * time.Second; m.copyLimit(all) < once {
 		t.Errorf("a copy that takes %v is given up after %v", once, m.copyLimit(all))
-	}
-}
-
-// TestLastTrip: the last bytes of our own data path take the shortest way, QEMU waits for all of its connections.
-func TestLastTrip(t *testing.T) {
-	trips := []time.Duration{40, 10, 30}
-	for transfer, want := range map[string]time.Duration{"lanes": 10, "mptcp": 10, "qemu-multifd": 40, "qemu-mptcp": 40} {
-		if got := lastTrip(migration.Plan{Transfer: transfer}, trips); got != want {
-			t.Errorf("%s: %d, want %d", transfer, got, want)
-		}
-	}
-	if got := lastTrip(migration.Plan{Transfer: "lanes"}, nil); got != 0 {
-		t.Errorf("without a path: %d", got)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
+	"godwit/agent/record"
+	"godwit/agent/ways"
 	"godwit/migration"
 )
 
@@ -79,7 +81,7 @@ func TestPathsThatReachEachOther(t *testing.T) {
 					t.Fatal(err)
 				}
 				paths := m.paths(n)
-				if got := strings.Join(pathNames(paths), " "); got != want {
+				if got := strings.Join(ways.Names(paths), " "); got != want {
 					t.Errorf("memory goes over %s, want %s", got, want)
 				}
 				for k, p := range paths { // a silent one is taken to be as long as the longest that answers
@@ -90,7 +92,7 @@ func TestPathsThatReachEachOther(t *testing.T) {
 				}
 				byRate := (&outgoing{a: m.a, plan: migration.Plan{Transfer: transfer}}).paths(n)
 				notes := strings.Join(m.rec.Snapshot().Notes, "\n")
-				if said := strings.Contains(notes, "memory goes over "+strings.Join(pathNames(m.answering(paths)), ", ")+", as"); said != !slices.Equal(slices.Sorted(slices.Values(pathNames(paths))), pathNames(byRate)) {
+				if said := strings.Contains(notes, "memory goes over "+strings.Join(ways.Names(m.answering(paths)), ", ")+", as"); said != !slices.Equal(slices.Sorted(slices.Values(ways.Names(paths))), ways.Names(byRate)) {
 					t.Errorf("notes: %s", notes)
 				}
 				m.plan.Paths = nil
@@ -119,52 +121,29 @@ func TestPathsThatReachEachOther(t *testing.T) {
 	}
 }
 
-// TestFastestThatAnswer: of as many pairs that answer those count that carry the most.
-func TestFastestThatAnswer(t *testing.T) {
-	m, n := fastAndSlow(t, "lanes", nil, nil)
-	m.a.config.Uplinks[2].Rate = 5e6
-	at := func(here, there string) [2]netip.Addr {
-		return [2]netip.Addr{netip.MustParseAddr(here), netip.MustParseAddr(there)}
+// TestCheckSaysBuffers: the destination's answer in check brings what its kernel does; the source
+// settles the window of MPTCP, and notes once what is too little.
+func TestCheckSaysBuffers(t *testing.T) {
+	m := &outgoing{
+		plan: migration.Plan{From: "paris", To: "rome", Transfer: "mptcp"}, rec: record.New("paris", migration.Plan{}, time.Now()),
+		work: &sourceWork{accepted: Acceptance{Buffers: &peer.Buffers{Receive: 1 << 20}}},
 	}
-	m.choosePaths(n, map[[2]netip.Addr]time.Duration{at(fast1, slow2): 1, at(slow1, slow2): 1}) // the fast one there is down
-	if got := m.carried(n); got < 49e6 {
-		t.Errorf("%d bit/s over %q, though fast-slow carries 50000000", got, pathNames(m.paths(n)))
+	all := ways.Connections(m.plan, []peer.Path{{Name: "a-b", Rate: 5e8}, {Name: "c-d", Rate: 5e8}}, []time.Duration{100 * time.Millisecond, 100 * time.Millisecond})
+	m.noteBuffers(all)
+	m.noteBuffers(all)
+	if want := peer.MultipathWindow(125e6, 100*time.Millisecond, 1<<20); m.work.window != want || want != 256<<10 {
+		t.Errorf("a window of %d bytes, want %d", m.work.window, want)
 	}
-	if got := m.rec.Snapshot().Notes; len(got) != 1 || !strings.Contains(got[0], "memory goes over fast-slow, slow-slow, as nothing is answered over fast-fast") {
-		t.Errorf("notes: %q", got)
+	if notes := m.rec.Snapshot().Notes; !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, "host rome carry 84 of 1000 Mbit/s") }) || len(notes) > 2 {
+		t.Errorf("notes: %q", notes)
 	}
-}
-
-// TestSilentOneIsTriedOn: a pair that does not answer is no reason for pairs that carry less, of which all do.
-func TestSilentOneIsTriedOn(t *testing.T) {
-	m, n := fastAndSlow(t, "lanes", nil, nil)
-	spare := config.Uplink{Name: "spare", Address: netip.MustParseAddr("127.0.0.4"), Carries: "migration", Rate: 10e6}
-	m.a.config.Uplinks = slices.Insert(m.a.config.Uplinks, 0, spare)
-	n.Uplinks[1].Rate, n.Uplinks[2].Rate = 1000e6, 1e6
-	trips := map[[2]netip.Addr]time.Duration{}
-	for _, p := range m.a.config.Paths(n) {
-		if p.Memory && p.Name != "spare-slow" {
-			trips[ends(p)] = 1
+	m.work.accepted.Buffers = nil // an older agent
+	m.noteBuffers(ways.Connections(migration.Plan{Transfer: "lanes"}, []peer.Path{{Name: "a-b"}}, []time.Duration{0}))
+	for _, larger := range []bool{true, false} {
+		m.work.accepted.Buffers = &peer.Buffers{Receive: 64 << 20, Larger: larger}
+		m.noteBuffers(all)
+		if want := peer.Window(125e6, 100*time.Millisecond); m.work.window < want == larger {
+			t.Errorf("larger ones are given: %v; a window of %d bytes, and the way needs %d", larger, m.work.window, want)
 		}
-	}
-	m.choosePaths(n, trips)
-	if got := pathNames(m.paths(n)); m.carried(n) != 150e6 || !slices.Equal(got, []string{"fast-fast", "slow-fast", "spare-slow"}) {
-		t.Errorf("%d bit/s over %q", m.carried(n), got)
-	}
-}
-
-// TestEachThatAnswersIsUsed: where an uplink here is down beside a fast one, that fills each of the other host's, and the one that is down is tried on.
-func TestEachThatAnswersIsUsed(t *testing.T) {
-	m, n := fastAndSlow(t, "lanes", nil, nil)
-	m.a.config.Uplinks[1].Rate, m.a.config.Uplinks[2].Rate = 1000e6, 200e6
-	at := func(there string) [2]netip.Addr {
-		return [2]netip.Addr{netip.MustParseAddr(fast1), netip.MustParseAddr(there)}
-	}
-	m.choosePaths(n, map[[2]netip.Addr]time.Duration{at(fast2): 1, at(slow2): 1})
-	if got := pathNames(m.paths(n)); m.carried(n) != 150e6 || !slices.Equal(got, []string{"fast-fast", "fast-slow", "slow-fast"}) {
-		t.Errorf("%d bit/s over %q", m.carried(n), got)
-	}
-	if got := m.rec.Snapshot().Notes; len(got) != 1 || got[0] != "memory goes over fast-fast, fast-slow, as nothing is answered over slow-slow" {
-		t.Errorf("notes: %q", got)
 	}
 }

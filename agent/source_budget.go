@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
-	"godwit/agent/peer"
+	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/policy"
 )
@@ -21,23 +21,12 @@ func (m *outgoing) tailBytes() int64 {
 	return 0
 }
 
-// rateOf is what paths carry together, bit/s; 0 where that is not known of each: such a one may carry more than all others.
-func rateOf(paths []peer.Path) (sum int64) {
-	for _, p := range paths {
-		if p.Rate == 0 {
-			return 0
-		}
-		sum += p.Rate
-	}
-	return sum
-}
-
 // budgetFits refuses a budget that no guest keeps over these paths, however little it writes: copying
 // would not end. All modes pause for so long, but stopcopy has no budget. The migration's own limit of bandwidth does not
 // count: it may be lifted while it runs.
 func (m *outgoing) budgetFits(n config.Neighbour) error {
 	rtt := m.pauseRTT()
-	least := policy.Least(rtt, m.tailBytes(), rateOf(m.answering(m.paths(n)))/8)
+	least := policy.Least(rtt, m.tailBytes(), ways.Rate(m.answering(m.paths(n)))/8)
 	if m.plan.Mode == "stopcopy" || least <= m.plan.Downtime {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm"
@@ -204,7 +205,7 @@ func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
 	m.fit(ctx, local, netip.AddrPortFrom(remote, m.a.config.Port))
 	m.choosePaths(n, trips())
 	m.measureMemoryPaths(ctx, n)
-	m.noteBuffers(connections(m.plan, m.paths(n), m.work.trips))
+	m.noteBuffers(ways.Connections(m.plan, m.paths(n), m.work.trips))
 	return m.checkTunnel(local, remote)
 }
 
@@ -225,7 +226,7 @@ func (m *outgoing) overlap(n config.Neighbour) error {
 
 // carried is what the migration's paths carry at most, bits per second; 0 if that is not known of each.
 func (m *outgoing) carried(n config.Neighbour) int64 {
-	rate := rateOf(m.answering(m.paths(n)))
+	rate := ways.Rate(m.answering(m.paths(n)))
 	for _, most := range []int64{m.bandwidth.Bits(), m.carry} {
 		if most > 0 && (rate == 0 || most < rate) {
 			rate = most
@@ -236,5 +237,5 @@ func (m *outgoing) carried(n config.Neighbour) int64 {
 
 // paths are those that this migration's transfer uses.
 func (m *outgoing) paths(n config.Neighbour) []peer.Path {
-	return transferPaths(m.plan, m.a.config.Paths(n))
+	return ways.Of(m.plan, m.a.config.Paths(n))
 }

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"godwit/agent/peer"
 	"godwit/agent/probe"
+	"godwit/agent/ways"
 	"godwit/migration"
 )
 
@@ -51,9 +51,9 @@ func (m *outgoing) chooseGuestPath(ctx context.Context, pairs []peer.Path, has f
 	if err != nil {
 		return err
 	}
-	chosen, rtt, first := firstThatAnswers(ctx, pairs, m.tryGuestPath)
+	chosen, rtt, first := ways.FirstThatAnswers(ctx, pairs, m.tryGuestPath)
 	if chosen < 0 && len(pairs) > 1 && ctx.Err() == nil {
-		return m.problem(migration.CodePath, "no pair of uplinks that carry guests' traffic answers, of %s: %v", strings.Join(pathNames(pairs), ", "), first)
+		return m.problem(migration.CodePath, "no pair of uplinks that carry guests' traffic answers, of %s: %v", strings.Join(ways.Names(pairs), ", "), first)
 	}
 	if chosen < 0 {
 		return first
@@ -63,51 +63,6 @@ func (m *outgoing) chooseGuestPath(ctx context.Context, pairs []peer.Path, has f
 		m.rec.Note(fmt.Sprintf("the guest's tunnel is led over %s, as %s does not do: %v", pairs[chosen].Name, pairs[0].Name, first))
 	}
 	return nil
-}
-
-func pathNames(paths []peer.Path) (out []string) {
-	for _, p := range paths {
-		out = append(out, p.Name)
-	}
-	return out
-}
-
-// othersAfter is when pairs of uplinks are tried beside the first, as it has not answered.
-const othersAfter = 300 * time.Millisecond
-
-// firstThatAnswers is the index of the first of paths that try finds to answer, and the round trip there; -1: none. The
-// others are tried where the first does not answer soon, beside it and one another; the error says why that does not.
-func firstThatAnswers(ctx context.Context, paths []peer.Path, try func(context.Context, peer.Path) (time.Duration, error)) (int, time.Duration, error) {
-	var all sync.WaitGroup
-	defer all.Wait()
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	type answer struct {
-		rtt time.Duration
-		err error
-	}
-	answers := make([]chan answer, len(paths))
-	for k, p := range paths {
-		answers[k] = make(chan answer, 1)
-		all.Go(func() {
-			if k > 0 && !sleep(ctx, othersAfter) {
-				answers[k] <- answer{err: context.Cause(ctx)}
-				return
-			}
-			rtt, err := try(ctx, p)
-			answers[k] <- answer{rtt, err}
-		})
-	}
-	first := <-answers[0]
-	if first.err == nil {
-		return 0, first.rtt, nil
-	}
-	for k := 1; k < len(paths); k++ {
-		if a := <-answers[k]; a.err == nil {
-			return k, a.rtt, first.err
-		}
-	}
-	return -1, 0, first.err
 }
 
 // tryGuestPath is the round trip of packets as large as the tunnel's are; what answers those may yet let no tunnel through.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/sample"
 	"godwit/agent/uplinks"
+	"godwit/agent/ways"
 	"godwit/netstate/tunnel"
 	"godwit/policy"
 	"godwit/transfer/encode/visit"
@@ -34,18 +34,18 @@ type sourceWork struct {
 	facts        vm.Facts
 	offer        Offer
 	accepted     Acceptance
-	capabilities []string                        // of the program behind the guest's channel
-	users        guest.Users                     // of the addresses that the guest has, as it said in check
-	noIPv6       bool                            // see lacksIPv6
-	boot         string                          // see care.Held.ComesIn
-	guestPath    peer.Path                       // over which the tunnel is led
-	rtt          time.Duration                   // to the destination, by guestPath
-	trips        []time.Duration                 // round trips of memory's paths, in their order; nil: an earlier agent probed them
-	answered     map[[2]netip.Addr]time.Duration // round trips of those pairs of uplinks for memory that were tried and answered
-	pathMTU      int                             // of the tunnel's path, bytes; 0: not known
-	skew         time.Duration                   // destination's clock minus ours
-	chosen       bool                            // mode hybrid, and nobody asked for it
-	mayFollow    bool                            // mode precopy, and nobody asked for it: hybrid is left
+	capabilities []string        // of the program behind the guest's channel
+	users        guest.Users     // of the addresses that the guest has, as it said in check
+	noIPv6       bool            // see lacksIPv6
+	boot         string          // see care.Held.ComesIn
+	guestPath    peer.Path       // over which the tunnel is led
+	rtt          time.Duration   // to the destination, by guestPath
+	trips        []time.Duration // round trips of memory's paths, in their order; nil: an earlier agent probed them
+	answered     ways.Trips      // round trips of those pairs of uplinks for memory that were tried and answered
+	pathMTU      int             // of the tunnel's path, bytes; 0: not known
+	skew         time.Duration   // destination's clock minus ours
+	chosen       bool            // mode hybrid, and nobody asked for it
+	mayFollow    bool            // mode precopy, and nobody asked for it: hybrid is left
 
 	// what check looks at meanwhile, for the prediction
 	dirtyRates  <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks

@@ -1,4 +1,4 @@
-package agent
+package ways
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 // A connection carries no more than what may be on its way in one round trip. Buffers for that
 // are package peer's; here is what they are to carry, and what is said where they cannot.
 
-// connection is one of those that a migration's memory takes.
-type connection struct {
+// Connection is one of those that a migration's memory takes.
+type Connection struct {
 	path  string
 	rate  int64 // bit/s; 0: unknown
 	rtt   time.Duration
@@ -24,9 +24,9 @@ type connection struct {
 // supposedRate is what paths whose rate is not known should be able to carry, bit/s.
 const supposedRate = 1e9
 
-// lastTrip is the round trip that counts for the last bytes of a transfer, of those of its paths; 0 of none. Our own data path brings
+// Last is the round trip that counts for the last bytes of a transfer, of those of its paths; 0 of none. Our own data path brings
 // them by the shortest. QEMU waits for all of its connections, and MPTCP sends by each of its subflows.
-func lastTrip(plan migration.Plan, trips []time.Duration) time.Duration {
+func Last(plan migration.Plan, trips []time.Duration) time.Duration {
 	switch {
 	case len(trips) == 0:
 		return 0
@@ -36,50 +36,19 @@ func lastTrip(plan migration.Plan, trips []time.Duration) time.Duration {
 	return slices.Max(trips)
 }
 
-// leastTrip is the shortest round trip of memory's paths, as they were probed: so long at least is what was sent on its way.
-func (m *outgoing) leastTrip() time.Duration {
-	if len(m.work.trips) == 0 {
-		return m.work.rtt
-	}
-	return slices.Min(m.work.trips)
-}
-
-// connections are one for each path, or one of MPTCP over all.
-func connections(plan migration.Plan, paths []peer.Path, trips []time.Duration) (out []connection) {
+// Connections are one for each path, or one of MPTCP over all.
+func Connections(plan migration.Plan, paths []peer.Path, trips []time.Duration) (out []Connection) {
 	for k, p := range paths {
-		out = append(out, connection{p.Name, p.Rate, trips[k], 1, !plan.Direct()})
+		out = append(out, Connection{p.Name, p.Rate, trips[k], 1, !plan.Direct()})
 	}
 	if !plan.Multipath() && plan.Transfer != "qemu-mptcp" || len(out) == 0 {
 		return out
 	}
-	return []connection{{"mptcp", rateOf(paths), slices.Max(trips), len(out), plan.Multipath()}}
+	return []Connection{{"mptcp", Rate(paths), slices.Max(trips), len(out), plan.Multipath()}}
 }
 
-// noteBuffers says which connections the kernels' limits slow down, and settles the window of the
-// transfer mptcp.
-func (m *outgoing) noteBuffers(all []connection) {
-	here := peer.KernelBuffers()
-	there := peer.Buffers{}
-	if m.work.accepted.Buffers != nil {
-		there = *m.work.accepted.Buffers
-	}
-	for _, c := range all {
-		if m.plan.Multipath() {
-			m.work.window = c.multipathWindow(there)
-		}
-		for _, text := range []string{
-			c.slowed(m.bandwidth.Bits(), m.plan.From, "wmem", here.Send*int64(c.flows), here.Larger),
-			c.slowed(m.bandwidth.Bits(), m.plan.To, "rmem", there.Receive, there.Larger),
-		} {
-			if text != "" {
-				m.rec.NoteOnce(text)
-			}
-		}
-	}
-}
-
-// multipathWindow is the window of the one connection to a host with those buffers.
-func (c connection) multipathWindow(there peer.Buffers) int64 {
+// MultipathWindow is the window of the one connection to a host with those buffers.
+func (c Connection) MultipathWindow(there peer.Buffers) int64 {
 	rate, receive := c.rate, there.Receive
 	if rate == 0 {
 		rate = supposedRate
@@ -90,10 +59,24 @@ func (c connection) multipathWindow(there peer.Buffers) int64 {
 	return peer.MultipathWindow(rate/8, c.rtt, receive)
 }
 
+// Slowed says, for hosts with those buffers, what to do at either where its kernel has the connection carry less than its path does, or than
+// the limit (bit/s, 0: none).
+func (c Connection) Slowed(plan migration.Plan, limit int64, here, there peer.Buffers) (out []string) {
+	for _, text := range []string{
+		c.slowed(limit, plan.From, "wmem", here.Send*int64(c.flows), here.Larger),
+		c.slowed(limit, plan.To, "rmem", there.Receive, there.Larger),
+	} {
+		if text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
 // slowed says what to do where a host's kernel lets a connection have so few bytes on their way (0: it is
 // not known) that it carries less than its path does, or than the limit (bit/s, 0: none); "" where
 // it does not, or where the agent gives it what it needs. which is wmem or rmem.
-func (c connection) slowed(limit int64, host, which string, bytes int64, larger bool) string {
+func (c Connection) slowed(limit int64, host, which string, bytes int64, larger bool) string {
 	rate := c.rate
 	if rate == 0 {
 		rate = supposedRate
