@@ -64,7 +64,7 @@ func TestShrinks(t *testing.T) {
 			{true, map[string]int{"10.1.1.5": 1200, "10.1.1.6": 1200, "10.2.1.7": 0}},
 			{false, map[string]int{"10.1.1.5": 0, "10.1.1.6": 1408, "10.2.1.7": 0}},
 		} {
-			a.tunnelWay(d.ID, nil).shrink(c.small)
+			a.tunnelWay(d.ID, nil).Shrink(c.small)
 			inv, err := netstate.Found()
 			if err != nil {
 				return err
@@ -88,15 +88,15 @@ func TestShrinks(t *testing.T) {
 // TestStaysSmall: while a tunnel has no process, as after its host's start, its path is taken for what it was.
 func TestStaysSmall(t *testing.T) {
 	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, _ *tunnel.Tunnel) error {
-		a.tunnelWay(d.ID, nil).shrink(true)
+		a.tunnelWay(d.ID, nil).Shrink(true)
 		if err := a.dropTunnel(ctx, d.Tunnel.Name); err != nil {
 			return err
 		}
 		way := a.tunnelWay(d.ID, nil)
-		if _, _, kept := way.takes(); !kept {
+		if _, _, kept := way.Takes(); !kept {
 			return errors.New("it is not this host's to lead")
 		}
-		way.keep(ctx)
+		way.Keep(ctx)
 		if d, _ := a.detours.Get(d.ID); !d.Small {
 			return errors.New("connections begin with large packets")
 		}

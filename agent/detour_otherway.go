@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -11,8 +10,8 @@ import (
 
 	"godwit/agent/detour"
 	"godwit/agent/limits"
+	"godwit/agent/otherway"
 	"godwit/agent/peer"
-	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -21,97 +20,10 @@ import (
 // then; where none comes, both ends are put at a pair that answers, the other host's first, by the name and keys that they had. There they stay
 // until that pair does not answer. Kinds that never go in fragments, or of which there can be one alone, stay where they are: they need more of a path (mayTake).
 
-const (
-	wayLook = 5 * time.Second // between looks at whether a leased tunnel carries anything
-	wayRest = time.Minute     // at most, before one that was led over another pair, and stays silent, is led over the next
-)
-
 // LeadOver asks the other end of a leased detour to go on by another pair of uplinks.
 type LeadOver struct {
 	Tunnel   netip.AddrPort `json:"tunnel"`    // where the caller's end is from now on
 	TunnelTo netip.Addr     `json:"tunnel_to"` // at which uplink the other end is to be
-}
-
-// passage is what comes through a tunnel.
-type passage int
-
-const (
-	nothing passage = iota
-	noEcho          // which a firewall may drop alone
-	small           // echoes, and none of full size: what goes in fragments is lost
-	whole
-	untold // the tunnel has no process
-)
-
-// tunnelWay is what is asked of, and done to, a leased tunnel that may take one of several pairs of uplinks.
-type tunnelWay struct {
-	pairs   []peer.Path
-	takes   func() (local, remote netip.Addr, kept bool) // the pair that it takes now; kept: it is this host's to lead
-	answers func(context.Context) passage                // within TryTunnel
-	reaches func(context.Context, peer.Path) (time.Duration, error)
-	lead    func(context.Context, peer.Path) error
-	shrink  func(bool) // has connections that begin from now on send small packets alone, or, again, what they like
-}
-
-// keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until anything comes through it or it is
-// this host's no more. That which it takes comes first: where both ends are there, nothing is changed by that. One that carries small packets alone is
-// left for any other, but not for one that was no better.
-func (w tunnelWay) keep(ctx context.Context) {
-	tried, leads := map[string]int{}, 1 // the pairs that it was led over in vain, or was not to be, by when: from 2 on
-	vain := func(p peer.Path) {
-		leads++
-		tried[p.Name] = leads
-	}
-	for rest := time.Duration(0); sleep(ctx, rest); {
-		local, remote, kept := w.takes()
-		if !kept {
-			return
-		}
-		passes := w.asks(ctx)
-		if passes == whole || passes == untold || ctx.Err() != nil {
-			return
-		}
-		taken := func(p peer.Path) bool { return p.Local == local && p.Remote == remote }
-		if k := slices.IndexFunc(w.pairs, taken); k >= 0 && passes == small {
-			vain(w.pairs[k])
-		}
-		rank := func(p peer.Path) int {
-			if when := tried[p.Name]; when > 0 || taken(p) {
-				return when
-			}
-			return 1
-		}
-		pairs := slices.SortedStableFunc(slices.Values(w.pairs), func(a, b peer.Path) int { return rank(a) - rank(b) })
-		k, _, _ := ways.FirstThatAnswers(ctx, pairs, w.reaches)
-		if k < 0 {
-			continue
-		}
-		for _, down := range pairs[:k] {
-			delete(tried, down.Name) // it may be another once it is back
-		}
-		wait := min(max(2*rest, wayLook), wayRest)
-		if passes == small && tried[pairs[k].Name] > 0 {
-			rest = wait
-			continue
-		}
-		refused := w.lead(ctx, pairs[k]) != nil // such as where the other end's configuration has it as none that carries guests
-		if !refused {
-			if passes := w.asks(ctx); passes == whole || passes == noEcho || passes == untold {
-				return // its host answers by that pair, so if anything comes it is echoes alone that do not pass
-			}
-			rest = wait // it may be idle, and echoes alone do not pass: what comes is held up by each change
-		}
-		vain(pairs[k])
-	}
-}
-
-// asks is answers; connections that begin from then on send what passes.
-func (w tunnelWay) asks(ctx context.Context) passage {
-	passes := w.answers(ctx)
-	if passes == whole || passes == small {
-		w.shrink(passes == small)
-	}
-	return passes
 }
 
 // lookAtWays looks after the pairs of uplinks that leased tunnels take, each beside everything else.
@@ -119,8 +31,8 @@ func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
 	for _, d := range a.detours.List("") {
 		if pairs := a.otherPairs(d); pairs != nil && a.leadsWay(d) {
 			l.begin("/way/"+d.ID, func() {
-				if sleep(ctx, wayLook) {
-					a.tunnelWay(d.ID, pairs).keep(ctx)
+				if sleep(ctx, otherway.Look) {
+					a.tunnelWay(d.ID, pairs).Keep(ctx)
 				}
 			})
 		}
@@ -153,18 +65,18 @@ func mayTake(d detour.Detour, local netip.Addr) bool {
 	return kind == tunnel.WireGuard || kind != "" && tunnel.Fragments(kind, over6) && d.Tunnel.Local.Addr().Is6() == over6
 }
 
-func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
-	return tunnelWay{
-		pairs: pairs,
-		takes: func() (local, remote netip.Addr, kept bool) {
+func (a *Agent) tunnelWay(id string, pairs []peer.Path) otherway.Way {
+	return otherway.Way{
+		Pairs: pairs,
+		Takes: func() (local, remote netip.Addr, kept bool) {
 			d, ok := a.detours.Get(id)
 			return d.Tunnel.Local.Addr(), d.Tunnel.Remote.Addr(), ok && a.leadsWay(d)
 		},
-		answers: func(ctx context.Context) passage {
+		Answers: func(ctx context.Context) otherway.Passage {
 			d, _ := a.detours.Get(id)
-			return carries(ctx, d.Tunnel)
+			return otherway.Through(ctx, d.Tunnel)
 		},
-		reaches: func(ctx context.Context, p peer.Path) (time.Duration, error) {
+		Reaches: func(ctx context.Context, p peer.Path) (time.Duration, error) {
 			d, _ := a.detours.Get(id)
 			link, _, err := a.link(d.Peer)
 			if err != nil {
@@ -172,14 +84,14 @@ func (a *Agent) tunnelWay(id string, pairs []peer.Path) tunnelWay {
 			}
 			return tryWay(ctx, link, p)
 		},
-		lead: func(ctx context.Context, p peer.Path) error {
+		Lead: func(ctx context.Context, p peer.Path) error {
 			err := a.leadOver(ctx, id, p)
 			if err != nil {
 				a.rarely.warn(a.log, "lead a tunnel that does not answer over another pair of uplinks", "id", id, "over", p.Name, "error", err)
 			}
 			return err
 		},
-		shrink: func(small bool) {
+		Shrink: func(small bool) {
 			if err := a.shrink(id, small); err != nil {
 				a.rarely.warn(a.log, "tell connections that begin through a tunnel how large their packets may be", "id", id, "error", err)
 			}
@@ -198,28 +110,6 @@ func (a *Agent) shrink(id string, small bool) error {
 			d.Small = small
 		}
 	})
-}
-
-// carries says what comes through a tunnel. That one has no process is not the way's fault, and restoreTunnel sees to it.
-func carries(ctx context.Context, through tunnel.Config) passage {
-	asking, cancel := limits.TryTunnel.On(ctx)
-	defer cancel()
-	t, err := tunnel.Attach(asking, through.Dir, through.Name)
-	if err != nil {
-		return untold
-	}
-	before := t.RxBytes
-	switch err = t.Verify(asking); {
-	case err == nil:
-		return whole
-	case errors.Is(err, tunnel.ErrOnlySmall):
-		return small
-	}
-	<-asking.Done() // the device itself may have refused the echo, at once
-	if err = t.Refresh(context.WithoutCancel(ctx)); err == nil && t.RxBytes > before {
-		return noEcho
-	}
-	return nothing
 }
 
 // leadOver has both ends of a detour's tunnel take a pair of uplinks. On error this end is where it was, or will be where detours.json says.

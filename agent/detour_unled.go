@@ -13,6 +13,7 @@ import (
 
 	"godwit/agent/detour"
 	"godwit/agent/limits"
+	"godwit/agent/otherway"
 	"godwit/migration"
 )
 
@@ -64,7 +65,7 @@ func (a *Agent) lookAtLed(ctx context.Context, l *looks) {
 		if a.isLedTo(d) != nil && !a.moves(d) {
 			l.begin("/led/"+d.ID, func() {
 				if sleep(ctx, unledLook) {
-					a.askWhetherLed(ctx, d.ID, wayLook)
+					a.askWhetherLed(ctx, d.ID, otherway.Look)
 				}
 			})
 		}
@@ -118,7 +119,7 @@ func (a *Agent) askWhetherLed(ctx context.Context, id string, pause time.Duratio
 		case !errors.As(err, &refused) || refused.Code != migration.CodeAddress:
 			return
 		case again:
-			if passes := carries(ctx, d.Tunnel); passes != nothing && passes != untold || ctx.Err() != nil {
+			if passes := otherway.Through(ctx, d.Tunnel); passes != otherway.Nothing && passes != otherway.Untold || ctx.Err() != nil {
 				return // it has it by another name: this host's was changed
 			}
 			known := a.unled.of(id) != nil
