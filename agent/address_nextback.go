@@ -8,6 +8,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
+	"godwit/migration"
 	"godwit/vm/guest"
 )
 
@@ -34,7 +35,7 @@ func (m *incoming) takeNextBack(ctx context.Context) {
 		m.a.actors.Go(m.takeNextBackLater)
 		return
 	}
-	m.work.guest.remember(func(h *care.Held) { h.GiveUp(bare(m.plan.Next)...) }) // handed writes it down
+	m.work.guest.remember(func(h *care.Held) { h.GiveUp(migration.Bare(m.plan.Next)...) }) // handed writes it down
 }
 
 // noteUsed keeps the numbers that were used up: peers have heard of them.
@@ -46,9 +47,9 @@ func (m *incoming) noteUsed() {
 func (m *incoming) askNextBack(ctx context.Context) error {
 	g := m.work.guest
 	if g.Held.Description.Silent() {
-		return g.channel().DropAddress(ctx, bare(m.plan.Next)...)
+		return g.channel().DropAddress(ctx, migration.Bare(m.plan.Next)...)
 	}
-	p := guest.Retire{Addrs: bare(m.plan.Next), MAC: g.Held.Description.NICs[1-m.plan.Active].MAC}
+	p := guest.Retire{Addrs: migration.Bare(m.plan.Next), MAC: g.Held.Description.NICs[1-m.plan.Active].MAC}
 	for _, addr := range m.plan.Next {
 		if addr.Endpoint != 0 {
 			p.EndpointIDs = append(p.EndpointIDs, addr.Endpoint)
@@ -75,7 +76,7 @@ func (m *incoming) takeNextBackLater() {
 			break
 		}
 	}
-	g.remember(func(h *care.Held) { h.GiveUp(bare(m.plan.Next)...) })
+	g.remember(func(h *care.Held) { h.GiveUp(migration.Bare(m.plan.Next)...) })
 	if err := m.a.guests.saveIfHere(g); err != nil { // it may have moved on meanwhile
 		m.a.log.Warn("keep guest", "guest", m.plan.Guest, "error", err)
 	}

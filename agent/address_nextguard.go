@@ -44,7 +44,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		addr, given := m.given(ctx, subnet)
 		if !given {
 			var err error
-			if addr, err = m.a.book.FreeIn(ctx, subnet, addresses.Seeker{Guest: m.plan.Guest, ComesWith: slices.AppendSeq(bare(m.plan.Held), maps.Keys(m.work.taken))}); err != nil {
+			if addr, err = m.a.book.FreeIn(ctx, subnet, addresses.Seeker{Guest: m.plan.Guest, ComesWith: slices.AppendSeq(migration.Bare(m.plan.Held), maps.Keys(m.work.taken))}); err != nil {
 				return err
 			}
 		}
@@ -67,7 +67,7 @@ func (m *incoming) given(ctx context.Context, subnet config.Subnet) (netip.Addr,
 	if err != nil {
 		return netip.Addr{}, false // and is told by who sets the next one
 	}
-	known := bare(slices.Concat(m.plan.Held, m.plan.Next))
+	known := migration.Bare(slices.Concat(m.plan.Held, m.plan.Next))
 	for _, addr := range without(addressesOf(info, g.Held.Description.NICs[1-m.plan.Active]), known) {
 		if subnet.Prefix.Contains(addr) && addresses.NotForGuests(subnet, addr) == "" && m.a.book.Promise(addr, m.plan.Guest) == nil {
 			return addr, true

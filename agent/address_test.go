@@ -13,6 +13,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -92,7 +93,7 @@ func TestGuestWithoutIPv6(t *testing.T) {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}
-	a, offer := between(t), Offer{Plan: migration.Plan{Guest: "web"}, NoIPv6: true}
+	a, offer := between(t), talk.Offer{Plan: migration.Plan{Guest: "web"}, NoIPv6: true}
 	if next, err := a.grantable(offer, []migration.Address{v4, v6}); err != nil || !slices.Equal(next, []migration.Address{v4}) {
 		t.Errorf("next addresses %v, %v", next, err)
 	}
@@ -104,7 +105,7 @@ func TestAskedForInAnotherFamily(t *testing.T) {
 	a := between(t)
 	six, v4 := netip.MustParseAddr("fd00:2:1::20"), migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
 	for agent, word := range map[string]string{"": "turned off", "dhcp": "by DHCP in IPv4 only"} {
-		offer := Offer{Plan: migration.Plan{Guest: "web", Want: six}, NoIPv6: agent == "", Description: config.Description{Agent: agent}}
+		offer := talk.Offer{Plan: migration.Plan{Guest: "web", Want: six}, NoIPv6: agent == "", Description: config.Description{Agent: agent}}
 		_, err := a.grantable(offer, []migration.Address{v4, {Prefix: netip.PrefixFrom(six, 64)}})
 		refused(t, "IPv6 for a guest without", err, migration.CodeAddress, "next address fd00:2:1::20", word, "--address")
 		offer.Plan.Want = v4.Prefix.Addr()

@@ -8,6 +8,8 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/limits"
+	"godwit/agent/talk"
+	"godwit/migration"
 )
 
 // A guest that is silent when the lease of an address ends keeps it: it would go on answering for it, and
@@ -69,8 +71,8 @@ func (m *outgoing) dropFirst(ctx context.Context) {
 }
 
 // comingWith is what a guest that comes is to give up here: its source's list, without what is its own by then.
-func (p Preparation) comingWith() []netip.Addr {
-	return without(p.ToDrop, bare(slices.Concat(p.Plan.Held, p.Plan.Next)))
+func comingWith(p talk.Preparation) []netip.Addr {
+	return without(p.ToDrop, migration.Bare(slices.Concat(p.Plan.Held, p.Plan.Next)))
 }
 
 // notGivenUp adds to taken what guests here may still have of this site's subnet.

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -129,7 +130,7 @@ func TestDropsBeforeItMoves(t *testing.T) {
 		return m
 	}
 	check() // it keeps its address, and is silent
-	p := Preparation{Plan: plan, ToDrop: g.held().ToDrop}
+	p := talk.Preparation{Plan: plan, ToDrop: g.held().ToDrop}
 	if got := (&incoming{a: a, plan: plan, work: &destinationWork{preparation: p}}).expected().ToDrop; !slices.Equal(got, p.ToDrop) || len(got) != 1 {
 		t.Errorf("on the list at the destination: %v", got)
 	}

@@ -10,13 +10,15 @@
 // Files begin with what they are of, such as source_, destination_, detour_, guest_:
 // docs/architecture.md has the list, and which effect is in which of them. What needs none
 // of the agent's state is a package below: what people write (config), files that are kept
-// (journal, statefile, visits), the link to other hosts (peer), looks at the paths there (probe),
-// which of them memory takes (ways), and how (lanes), disks that take those (disks), guests in which nobody can be asked
-// (outside), what bars a guest from a host (capable), which addresses guests may be given
-// (addresses), detours (detour), other pairs of uplinks for their tunnels (otherway), routers of the LAN (routers), what subnet agents have not heard yet (owed), what migrations
-// share (uplinks, priority), what is known of each (record) and of guests (care), what a
-// prediction rests on (sample), what guests and tunnels have written (logs), what users are told by (hook, metrics) and may ask (api), how long
-// what may take (limits), what a lab has it look at (compare).
+// (journal, statefile, visits), the link to other hosts (peer), and what is said over it (talk),
+// looks at the paths there (probe), which of them memory takes (ways), and how (lanes), disks that
+// take those (disks), guests in which nobody can be asked (outside), what bars a guest from a host
+// (capable), which addresses guests may be given (addresses), detours (detour), other pairs of
+// uplinks for their tunnels (otherway), routers of the LAN (routers), what subnet agents have not
+// heard yet (owed), what migrations share (uplinks, priority), what is known of each (record) and of
+// guests (care), what a prediction rests on (sample), what guests and tunnels have written (logs),
+// what users are told by (hook, metrics) and may ask (api), how long what may take (limits), what a
+// lab has it look at (compare).
 package agent
 
 import (

@@ -12,15 +12,16 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
 // TestChannelsOnBothHosts: QEMU waits at the destination for as many channels as the source's opens, however many paths there are.
 func TestChannelsOnBothHosts(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Transfer: "qemu-multifd", Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24")}}}
-	var asked Preparation
+	var asked talk.Preparation
 	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = Preparation{}
+		asked = talk.Preparation{}
 		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 			t.Error(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -52,22 +53,22 @@ func TestPeerCourse(t *testing.T) {
 		course           string
 		released         bool
 	}{
-		{"under way", "m-00000001", "rome", courseUnderWay, false},
-		{"let go", "m-00000002", "rome", courseUnderWay, true},
-		{"turning back", "m-00000003", "rome", courseOver, false},
-		{"aborted", "m-00000004", "rome", courseOver, false},
-		{"completed", "m-00000005", "rome", courseOver, true},
-		{"aborted under an earlier agent", "m-00000006", "rome", courseOver, false},
-		{"a journal that cannot be read may have let go", "m-00000007", "rome", courseUnderWay, true},
-		{"lost", "m-00000009", "rome", courseOver, false},
-		{"being lost", "m-0000000a", "rome", courseOver, false},
-		{"never begun", "m-00000008", "rome", courseUnknown, false},
-		{"of another destination", "m-00000004", "berlin", courseUnderWay, true},
+		{"under way", "m-00000001", "rome", talk.CourseUnderWay, false},
+		{"let go", "m-00000002", "rome", talk.CourseUnderWay, true},
+		{"turning back", "m-00000003", "rome", talk.CourseOver, false},
+		{"aborted", "m-00000004", "rome", talk.CourseOver, false},
+		{"completed", "m-00000005", "rome", talk.CourseOver, true},
+		{"aborted under an earlier agent", "m-00000006", "rome", talk.CourseOver, false},
+		{"a journal that cannot be read may have let go", "m-00000007", "rome", talk.CourseUnderWay, true},
+		{"lost", "m-00000009", "rome", talk.CourseOver, false},
+		{"being lost", "m-0000000a", "rome", talk.CourseOver, false},
+		{"never begun", "m-00000008", "rome", talk.CourseUnknown, false},
+		{"of another destination", "m-00000004", "berlin", talk.CourseUnderWay, true},
 	} {
 		r := &http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{c.caller}}}}}
 		r.SetPathValue("id", c.id)
 		got, err := a.peerCourse(r)
-		answer, ok := got.(CourseAnswer)
+		answer, ok := got.(talk.CourseAnswer)
 		if err != nil || !ok || answer.Course != c.course || answer.Released != c.released {
 			t.Errorf("%s: %+v, %v: want %s, released %v", c.name, got, err, c.course, c.released)
 		}

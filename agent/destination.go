@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/agent/uplinks"
 	"godwit/migration"
 	"godwit/netstate/hold"
@@ -32,8 +32,8 @@ import (
 // destinationWork is what a destination's effects made and later ones use.
 type destinationWork struct {
 	// of receive
-	preparation   Preparation
-	prepared      Prepared
+	preparation   talk.Preparation
+	prepared      talk.Prepared
 	guest         *Guest
 	found         bool         // an earlier agent began this
 	dialled       chan dialled // the guest's channel, once it is open
@@ -176,7 +176,7 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	m.watchArrival()
 	if !m.plan.KeepsAddress() {
-		m.work.guard = addresses.Watch(a.ctx, bare(m.plan.Next), guardEvery, m.probeNext)
+		m.work.guard = addresses.Watch(a.ctx, migration.Bare(m.plan.Next), guardEvery, m.probeNext)
 	}
 	return m.prepareDirect(ctx)
 }
@@ -209,7 +209,7 @@ func (m *incoming) expected() care.Held {
 		Description: p.Description.Elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
 		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
 		Dir:     m.a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch)),
-		Unheard: &care.Unheard{Migration: m.plan.ID, From: m.plan.From}, ToDrop: p.comingWith(), Boot: p.Boot,
+		Unheard: &care.Unheard{Migration: m.plan.ID, From: m.plan.From}, ToDrop: comingWith(p), Boot: p.Boot,
 	}
 }
 
@@ -320,15 +320,4 @@ func (m *incoming) serveStream(s *peer.Stream) {
 	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.noteHeard}, m.incomingSocket(), passed); err != nil {
 		m.a.log.Info("stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}
-}
-
-// bare are the addresses without their subnets, each once.
-func bare(all []migration.Address) []netip.Addr {
-	out := make([]netip.Addr, 0, len(all))
-	for _, a := range all {
-		if !slices.Contains(out, a.Prefix.Addr()) {
-			out = append(out, a.Prefix.Addr())
-		}
-	}
-	return out
 }

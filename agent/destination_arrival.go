@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"godwit/agent/detour"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -43,7 +44,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 		return err
 	}
 	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].Hardware())
-	m.work.prepared = Prepared{TunnelKey: public, Tunnel: end.Local, Home: lent}
+	m.work.prepared = talk.Prepared{TunnelKey: public, Tunnel: end.Local, Home: lent}
 	err = a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		d := &detour.Detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: end, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: detour.MoveOf(m.plan)}
 		d.OffLink = detour.OffLinkOf(a.config.Network, m.plan, g.Held.Taps[g.Held.Active], p.Routers)
@@ -131,7 +132,7 @@ func wayOf(all map[string]*detour.Detour, guest string, addr netip.Addr) (home s
 // the address any more: nobody can want it. What a migration under way is to send away, as the guest leaves again by
 // then with the address that it was given, is none of that: it is not leased yet.
 func (a *Agent) forgetAway(plan migration.Plan) {
-	held := bare(plan.Held)
+	held := migration.Bare(plan.Held)
 	old := func(s netstate.Away) bool { return !slices.Contains(held, s.Addr) }
 	if !slices.ContainsFunc(a.detours.List(plan.Guest), func(d detour.Detour) bool { return d.Leased && slices.ContainsFunc(d.Away, old) }) {
 		return

@@ -4,22 +4,18 @@ import (
 	"context"
 
 	"godwit/agent/capable"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm/qemu"
 )
 
-// guest is what an offer says of the guest that this host must be capable of.
-func (o Offer) guest() capable.Guest {
-	return capable.Guest{Name: o.Plan.Guest, Facts: o.Facts, Flags: o.CPUFlags, MTU: o.MTU, Started: len(o.Description.Start) > 0}
-}
-
 // refuses is the answer of a host that does not take an offered guest.
-func refuses(host string, offer Offer, code migration.Code, format string, args ...any) error {
+func refuses(host string, offer talk.Offer, code migration.Code, format string, args ...any) error {
 	return capable.Refuses(host, offer.Plan.Guest, code, format, args...)
 }
 
 // sameRoot refuses a guest of an image whose root is another one here, or missing.
-func (a *Agent) sameRoot(offer Offer) error {
+func (a *Agent) sameRoot(offer talk.Offer) error {
 	if offer.Root == "" {
 		return nil
 	}
@@ -43,7 +39,7 @@ func (m *incoming) compareMachines(ctx context.Context, machine *qemu.Process) e
 		return err
 	}
 	p := m.work.preparation
-	coming := Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts}.guest()
+	coming := talk.Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts}.Guest()
 	if err := capable.LacksProcessor(m.a.config.Host, coming, here); err != nil {
 		return err
 	}

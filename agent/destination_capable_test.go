@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"godwit/agent/config"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -58,7 +59,7 @@ func TestSameRoot(t *testing.T) {
 	if err != nil || mark == "" {
 		t.Fatalf("mark %q, %v", mark, err)
 	}
-	offer := Offer{Description: d, Root: mark}
+	offer := talk.Offer{Description: d, Root: mark}
 	if err := host(file("made on Monday")).sameRoot(offer); err != nil {
 		t.Errorf("the same root by another name: %v", err)
 	}
@@ -76,7 +77,7 @@ func TestSameRoot(t *testing.T) {
 	if mark, err := host("").config.RootMark(tiny); mark != "" || err != nil {
 		t.Errorf("a guest without a root: %q, %v", mark, err)
 	}
-	if err := host("").sameRoot(Offer{Description: tiny}); err != nil {
+	if err := host("").sameRoot(talk.Offer{Description: tiny}); err != nil {
 		t.Error(err)
 	}
 }
@@ -86,7 +87,7 @@ func TestUnknownSource(t *testing.T) {
 	a := between(t)
 	p := goodPreparation()
 	p.Plan.From = "berlin"
-	refused(t, "not known", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodePeer, "host rome refuses guest web: its configuration knows no host berlin; add it to peers")
+	refused(t, "not known", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodePeer, "host rome refuses guest web: its configuration knows no host berlin; add it to peers")
 }
 
 // TestNoBridge: a host whose bridge or its port is not there takes no guest, as its log says, and says by which key.
@@ -94,7 +95,7 @@ func TestNoBridge(t *testing.T) {
 	a := between(t)
 	a.config.Network.Bridge, a.config.Network.LAN = "no-bridge", "lo"
 	p := goodPreparation()
-	refused(t, "no bridge", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodePath, "host rome refuses guest web", "network.bridge no-bridge: no such device; mend that")
+	refused(t, "no bridge", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodePath, "host rome refuses guest web", "network.bridge no-bridge: no such device; mend that")
 }
 
 // TestUnwritableDestination: a host that cannot write anything down takes no guest, and says what to do.
@@ -106,5 +107,5 @@ func TestUnwritableDestination(t *testing.T) {
 	}
 	a := between(t)
 	p := goodPreparation()
-	refused(t, "read-only", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodeCapacity, "host rome refuses guest web", "can only be read; mount it for writing")
+	refused(t, "read-only", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeCapacity, "host rome refuses guest web", "can only be read; mount it for writing")
 }

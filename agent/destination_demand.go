@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"godwit/agent/capable"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -43,7 +44,7 @@ func (a *Agent) owed(before uint64) (sum demand) {
 			continue
 		}
 		if sum.disk += owes.disk; !state.Loaded { // else QEMU has all, and its copy is whole, or gone
-			sum.copies += max(0, offer.copied()-m.copiedNow())
+			sum.copies += max(0, copiedOf(offer)-m.copiedNow())
 		}
 	}
 	return sum
@@ -87,13 +88,13 @@ var statFile = os.Stat
 
 // roomForAll says whether this host has the memory and the disk for the offered guest, beside those that were
 // admitted before that place.
-func (a *Agent) roomForAll(offer Offer, before uint64) error {
+func (a *Agent) roomForAll(offer talk.Offer, before uint64) error {
 	owed := a.owed(before)
 	here := capable.Host{Name: a.config.Host, Reserve: a.config.MemoryReserve, Free: -1, Owed: owed.memory, Huge: capable.FreeHugePages(offer.Facts.PageSize)}
 	if free, err := capable.AvailableMemory(); err == nil {
 		here.Free = free
 	}
-	if err := here.LacksMemory(offer.guest()); err != nil {
+	if err := here.LacksMemory(offer.Guest()); err != nil {
 		return err
 	}
 	_, sum, err := capable.DiskSizes(offer.Description, offer.Facts)
@@ -109,7 +110,7 @@ func (a *Agent) roomForAll(offer Offer, before uint64) error {
 			return err
 		}
 	}
-	if copied := offer.copied(); copied > 0 { // it goes again, and may take the reserve meanwhile
+	if copied := copiedOf(offer); copied > 0 { // it goes again, and may take the reserve meanwhile
 		if !shared {
 			sum, owed.disk = 0, 0
 		}
@@ -121,7 +122,7 @@ func (a *Agent) roomForAll(offer Offer, before uint64) error {
 }
 
 // roomOnDisk says whether so many bytes leave where that lies its reserve; words follow what is needed.
-func (a *Agent) roomOnDisk(offer Offer, what string, need int64, words string) error {
+func (a *Agent) roomOnDisk(offer talk.Offer, what string, need int64, words string) error {
 	free, ok, err := a.roomFor(what, need)
 	if err != nil || ok {
 		return err
@@ -130,9 +131,9 @@ func (a *Agent) roomOnDisk(offer Offer, what string, need int64, words string) e
 		free>>20, a.placeOf(what), (need+diskReserve)>>20, words)
 }
 
-// copied is the file that the destination keeps of what came of memory, in our own data path, until it has all; bytes.
+// copiedOf is the file that the destination keeps of what came of memory, in our own data path, until it has all; bytes.
 // Pages of zeros take no room there.
-func (o Offer) copied() int64 {
+func copiedOf(o talk.Offer) int64 {
 	if !o.Plan.OwnPath() {
 		return 0
 	}

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/capable"
 	"godwit/agent/config"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -28,14 +29,14 @@ func TestRoomIsGivenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	offered := func(name string, memory, disk int64) Offer {
-		return Offer{
+	offered := func(name string, memory, disk int64) talk.Offer {
+		return talk.Offer{
 			Plan:        migration.Plan{ID: name, Guest: name, Epoch: 2},
 			Description: config.Description{Name: name, Disks: []vm.Disk{{ID: "a"}}},
 			Facts:       vm.Facts{Memory: memory, Disks: []vm.Disk{{ID: "a", Size: disk}}},
 		}
 	}
-	for name, first := range map[string]Offer{
+	for name, first := range map[string]talk.Offer{
 		"memory": offered("web", memory*6/10, 1),
 		"disk":   offered("web", 1, (disk-diskReserve)*6/10),
 	} {
@@ -43,7 +44,7 @@ func TestRoomIsGivenOnce(t *testing.T) {
 			second := first
 			second.Plan.Guest = "db"
 			m := &incoming{a: a, plan: first.Plan, rec: record.New("rome", first.Plan, time.Now()), order: a.admitted(),
-				work: &destinationWork{preparation: Preparation{Plan: first.Plan, Description: first.Description, Facts: first.Facts}}}
+				work: &destinationWork{preparation: talk.Preparation{Plan: first.Plan, Description: first.Description, Facts: first.Facts}}}
 			a.incoming[m.plan.ID] = m
 			for landing, refused := range map[migration.Landing]bool{
 				migration.Receiving: true, migration.Waiting: true, migration.Starting: true,
@@ -139,7 +140,7 @@ func TestRoomForTheCopiesOfAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := Offer{Plan: migration.Plan{ID: "m-00000002", Guest: "db", Transfer: "lanes"}, Touched: p.Touched, Facts: p.Facts}
+	second := talk.Offer{Plan: migration.Plan{ID: "m-00000002", Guest: "db", Transfer: "lanes"}, Touched: p.Touched, Facts: p.Facts}
 	refused(t, "beside the first one", a.roomForAll(second, everyone), migration.CodeCapacity, "for a copy of its memory", "MiB for guests on their way here")
 	refused(t, "the first one itself", a.roomForAll(m.offer, m.order), "")
 	second.Plan.Transfer = "qemu-tcp"
@@ -172,7 +173,7 @@ func TestRoomForTheCopy(t *testing.T) {
 		"by QEMU":        {"qemu-tcp", free + 1<<30, nil},
 		"a lie":          {"lanes", -1 << 50, nil},
 	} {
-		offer := Offer{Plan: migration.Plan{ID: "m", Guest: "web", Transfer: c.transfer}, Touched: c.touched, Facts: vm.Facts{Memory: free + 1<<30}}
+		offer := talk.Offer{Plan: migration.Plan{ID: "m", Guest: "web", Transfer: c.transfer}, Touched: c.touched, Facts: vm.Facts{Memory: free + 1<<30}}
 		code := migration.CodeCapacity
 		if c.has == nil {
 			code = ""

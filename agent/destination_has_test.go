@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/sample"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/pages"
@@ -45,7 +46,7 @@ func TestWhichHere(t *testing.T) {
 	if err := os.WriteFile(c.Image.Kernel, slices.Concat(noisePage(), image, []byte("end")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	offer := Offer{Plan: migration.Plan{Guest: "web"}, Sample: &sample.Pages{Pages: []uint64{7, 8, 9, 300, 1 << 40}}}
+	offer := talk.Offer{Plan: migration.Plan{Guest: "web"}, Sample: &sample.Pages{Pages: []uint64{7, 8, 9, 300, 1 << 40}}}
 	for _, page := range [][]byte{kept, kept, image, noisePage(), noisePage()} {
 		offer.Sample.Hashes = append(offer.Sample.Hashes, pages.Fast(page))
 	}

@@ -6,6 +6,7 @@ import (
 
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/migration"
 	"godwit/vm/guest"
 )
 
@@ -34,7 +35,7 @@ func (m *incoming) hearLater(ctx context.Context) (answer func() error) {
 func (m *incoming) hearGuest(ctx context.Context) error {
 	g := m.work.guest
 	if m.work.listedBefore == nil || m.listingFailed() {
-		m.work.listedBefore = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
+		m.work.listedBefore = listConnections(context.WithoutCancel(ctx), g, migration.Bare(m.plan.Held)) // the handover may be over before it is
 	}
 	ticks := func(every time.Duration) error {
 		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, every) })

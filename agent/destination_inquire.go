@@ -13,6 +13,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -57,7 +58,7 @@ func (m *incoming) watchSource(ctx context.Context) {
 			pause = inquireInDoubt
 		}
 		ask, cancel := limits.Inquire.On(ctx)
-		var answer CourseAnswer
+		var answer talk.CourseAnswer
 		err := limits.Says(ask, link.Call(ask, http.MethodGet, urlOf(m.plan.ID, "course"), nil, &answer))
 		cancel()
 		in := migration.Input{Kind: migration.Abort, Problem: m.givenUp(answer, err, m.silentFor())}
@@ -82,7 +83,7 @@ func (m *incoming) watchSource(ctx context.Context) {
 // givenUp says why the guest is refused, by what the source answered; nil while it
 // may still come. Where it is not sure that the guest never ran here, only a source
 // that says that it never let go counts.
-func (m *incoming) givenUp(answer CourseAnswer, err error, quiet time.Duration) *migration.Problem {
+func (m *incoming) givenUp(answer talk.CourseAnswer, err error, quiet time.Duration) *migration.Problem {
 	var away *peer.Unreachable
 	state := m.snapshot()
 	switch {
@@ -91,7 +92,7 @@ func (m *incoming) givenUp(answer CourseAnswer, err error, quiet time.Duration) 
 			"the source %s has the right to run guest %s, with epoch %d; here it was %d", m.plan.From, m.plan.Guest, answer.Epoch, m.plan.Epoch)}
 	case state.Running():
 		return nil
-	case err == nil && answer.Course == courseOver && !answer.Released:
+	case err == nil && answer.Course == talk.CourseOver && !answer.Released:
 		why := "it turned back"
 		if record.SaneProblem(answer.Problem); answer.Problem != nil && answer.Problem.Text != "" {
 			why = answer.Problem.Text
@@ -99,7 +100,7 @@ func (m *incoming) givenUp(answer CourseAnswer, err error, quiet time.Duration) 
 		return &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("the source %s gave migration %s up: %s", m.plan.From, m.plan.ID, why)}
 	case state.Vanished:
 		return nil
-	case err == nil && answer.Course == courseUnknown:
+	case err == nil && answer.Course == talk.CourseUnknown:
 		return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("the source %s knows nothing of migration %s", m.plan.From, m.plan.ID)}
 	case err != nil && errors.As(err, &away) && quiet > silence:
 		return &migration.Problem{Code: migration.CodeTimeout, Text: fmt.Sprintf("the source %s was silent for %v", m.plan.From, silence)}
@@ -128,15 +129,15 @@ func (m *incoming) turnedBackBy(ctx context.Context, link *peer.Link) *migration
 		cancel()
 	}()
 	for {
-		var answer CourseAnswer
+		var answer talk.CourseAnswer
 		if err := link.Call(ctx, http.MethodGet, urlOf(m.plan.ID, "course"), nil, &answer); err != nil {
 			return nil
 		}
 		why := answer.Problem
 		switch {
-		case answer.Course == courseUnderWay && !answer.Released && sleep(ctx, turnedLook):
+		case answer.Course == talk.CourseUnderWay && !answer.Released && sleep(ctx, turnedLook):
 			continue
-		case answer.Course != courseOver || why == nil || !slices.Contains(ownWill, why.Code):
+		case answer.Course != talk.CourseOver || why == nil || !slices.Contains(ownWill, why.Code):
 			return nil
 		}
 		record.SaneProblem(why)
@@ -148,13 +149,13 @@ func (m *incoming) turnedBackBy(ctx context.Context, link *peer.Link) *migration
 var ownWill = []migration.Code{migration.CodeAsked, migration.CodeBudget, migration.CodeTimeout, migration.CodeHook, migration.CodeGuestGone, migration.CodeAgent}
 
 // course is how it stands, of one moment.
-func (m *outgoing) course() CourseAnswer {
+func (m *outgoing) course() talk.CourseAnswer {
 	s := m.snapshot()
 	if !s.Over() {
-		return CourseAnswer{Course: courseUnderWay, Released: s.Released(), Heard: s.Heard(), Epoch: s.Epoch}
+		return talk.CourseAnswer{Course: talk.CourseUnderWay, Released: s.Released(), Heard: s.Heard(), Epoch: s.Epoch}
 	}
 	why := cmp.Or(m.rec.Snapshot().Problem, s.Problem)
-	return CourseAnswer{Course: courseOver, Released: s.Released(), Epoch: s.Epoch, Problem: why, Lost: s.Lost()}
+	return talk.CourseAnswer{Course: talk.CourseOver, Released: s.Released(), Epoch: s.Epoch, Problem: why, Lost: s.Lost()}
 }
 
 // peerCourse tells a destination what became of a migration that leaves this host.
@@ -181,14 +182,14 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 		}
 	}
 	if known && rep.From == a.config.Host && rep.To == caller && rep.Ended != 0 {
-		return CourseAnswer{
-			Course: courseOver, Released: rep.Outcome == migration.Completed, Epoch: rep.Epoch, Problem: rep.Problem, Lost: rep.Outcome == migration.Failed,
+		return talk.CourseAnswer{
+			Course: talk.CourseOver, Released: rep.Outcome == migration.Completed, Epoch: rep.Epoch, Problem: rep.Problem, Lost: rep.Outcome == migration.Failed,
 		}, nil
 	}
 	if _, err := os.Stat(a.config.StatePath("journal", id+".journal")); known || !errors.Is(err, os.ErrNotExist) {
-		return CourseAnswer{Course: courseUnderWay, Released: true}, nil // not to be told from one that let go
+		return talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true}, nil // not to be told from one that let go
 	}
-	return CourseAnswer{Course: courseUnknown}, nil
+	return talk.CourseAnswer{Course: talk.CourseUnknown}, nil
 }
 
 // heardStream notes each byte that comes from the source.

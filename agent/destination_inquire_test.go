@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -16,29 +17,29 @@ func TestGivenUp(t *testing.T) {
 	away := &peer.Unreachable{Host: "paris", Cause: context.DeadlineExceeded}
 	waits, runs := migration.Destination{Landing: migration.Waiting}, migration.Destination{Landing: migration.Adopting}
 	vanished := migration.Destination{Landing: migration.Waiting, Vanished: true}
-	aborted := CourseAnswer{Course: courseOver, Problem: &migration.Problem{Code: migration.CodePath, Text: "not a byte moved"}}
+	aborted := talk.CourseAnswer{Course: talk.CourseOver, Problem: &migration.Problem{Code: migration.CodePath, Text: "not a byte moved"}}
 	for _, c := range []struct {
 		name   string
-		answer CourseAnswer
+		answer talk.CourseAnswer
 		err    error
 		quiet  time.Duration
 		state  migration.Destination
 		words  []string // none: it waits on
 	}{
-		{"under way", CourseAnswer{Course: courseUnderWay}, nil, time.Hour, waits, nil},
-		{"let go", CourseAnswer{Course: courseUnderWay, Released: true}, nil, time.Hour, waits, nil},
+		{"under way", talk.CourseAnswer{Course: talk.CourseUnderWay}, nil, time.Hour, waits, nil},
+		{"let go", talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true}, nil, time.Hour, waits, nil},
 		{"turned back", aborted, nil, inquireAfter, waits, []string{"paris gave migration m-00000001 up", "not a byte moved"}},
 		{"turned back, and it is not sure that it never ran here", aborted, nil, inquireAfter, vanished, []string{"gave migration"}},
-		{"over, but it let go", CourseAnswer{Course: courseOver, Released: true}, nil, time.Hour, waits, nil},
-		{"unknown there", CourseAnswer{Course: courseUnknown}, nil, inquireAfter, waits, []string{"knows nothing of"}},
-		{"unknown there, not sure", CourseAnswer{Course: courseUnknown}, nil, inquireAfter, vanished, nil},
-		{"no answer", CourseAnswer{}, away, silence, waits, nil},
-		{"no answer for long", CourseAnswer{}, away, silence + time.Second, waits, []string{"paris was silent for 10m0s"}},
-		{"no answer for long, not sure", CourseAnswer{}, away, 100 * silence, vanished, nil},
+		{"over, but it let go", talk.CourseAnswer{Course: talk.CourseOver, Released: true}, nil, time.Hour, waits, nil},
+		{"unknown there", talk.CourseAnswer{Course: talk.CourseUnknown}, nil, inquireAfter, waits, []string{"knows nothing of"}},
+		{"unknown there, not sure", talk.CourseAnswer{Course: talk.CourseUnknown}, nil, inquireAfter, vanished, nil},
+		{"no answer", talk.CourseAnswer{}, away, silence, waits, nil},
+		{"no answer for long", talk.CourseAnswer{}, away, silence + time.Second, waits, []string{"paris was silent for 10m0s"}},
+		{"no answer for long, not sure", talk.CourseAnswer{}, away, 100 * silence, vanished, nil},
 		{"runs here, whatever is said", aborted, nil, time.Hour, runs, nil},
-		{"runs here, but the source took it back", CourseAnswer{Course: courseUnderWay, Epoch: 4}, nil, time.Hour, runs, []string{"epoch 4", "it was 3"}},
-		{"not sure, and the source took it back", CourseAnswer{Course: courseOver, Epoch: 4}, nil, 0, vanished, []string{"epoch 4"}},
-		{"an answer that is an error", CourseAnswer{}, &migration.Problem{Text: "?"}, 100 * silence, waits, nil},
+		{"runs here, but the source took it back", talk.CourseAnswer{Course: talk.CourseUnderWay, Epoch: 4}, nil, time.Hour, runs, []string{"epoch 4", "it was 3"}},
+		{"not sure, and the source took it back", talk.CourseAnswer{Course: talk.CourseOver, Epoch: 4}, nil, 0, vanished, []string{"epoch 4"}},
+		{"an answer that is an error", talk.CourseAnswer{}, &migration.Problem{Text: "?"}, 100 * silence, waits, nil},
 	} {
 		m := &incoming{plan: migration.Plan{ID: "m-00000001", From: "paris", To: "rome", Epoch: 3}, state: c.state}
 		why := m.givenUp(c.answer, c.err, c.quiet)

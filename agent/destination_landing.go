@@ -59,7 +59,7 @@ func (m *incoming) keepAddress() {
 // recall finds again, after a restart of the agent, how a handover that was done ended: the
 // guest's own file has it.
 func (m *incoming) recall() {
-	has := bare(m.work.guest.Held.Addresses)
+	has := migration.Bare(m.work.guest.Held.Addresses)
 	both := func(a migration.Address) bool { return slices.Contains(has, a.Prefix.Addr()) }
 	m.work.keepsOld = slices.ContainsFunc(m.plan.Held, both)
 	if !m.plan.KeepsAddress() && !slices.ContainsFunc(m.plan.Next, both) {
@@ -272,7 +272,7 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 		return &guest.Joins{}, nil
 	}
 	patience := limits.Limit{For: limits.UnableAfter}.ForCrowd(m.plan.Connections, 1).For
-	ask := guest.AwaitJoin{Addrs: bare(m.plan.Next), Old: bare(m.plan.Held), LimitMS: patience.Milliseconds()}
+	ask := guest.AwaitJoin{Addrs: migration.Bare(m.plan.Next), Old: migration.Bare(m.plan.Held), LimitMS: patience.Milliseconds()}
 	last := m.lastEndpoint(m.work.joins)
 	for range spareIDs {
 		last = nextEndpoint(last)
@@ -312,7 +312,7 @@ func (m *incoming) noteLast(joins guest.Joins) {
 // needs: they move to the active NIC, which nobody notices. stay keeps them in any case.
 func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) {
 	g := m.work.guest
-	old := bare(m.plan.Held)
+	old := migration.Bare(m.plan.Held)
 	var users guest.Users
 	if err := m.asked(ctx, func(ctx context.Context) (err error) {
 		users, err = g.channel().Users(ctx, old...)

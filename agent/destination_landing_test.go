@@ -95,7 +95,7 @@ func TestHandoverThatCannotBeWritten(t *testing.T) {
 			}
 		}
 		h := m.work.guest.held()
-		if asked != 1 || m.plan.KeepsAddress() || h.Active != 1 || !slices.Equal(bare(h.Addresses), bare(held)) {
+		if asked != 1 || m.plan.KeepsAddress() || h.Active != 1 || !slices.Equal(migration.Bare(h.Addresses), migration.Bare(held)) {
 			t.Errorf("asked %d times; network %s, active NIC %d, addresses %v", asked, m.plan.Network, h.Active, h.Addresses)
 		}
 		if rep := m.rec.Snapshot(); rep.Handed == 0 || len(rep.Notes) > 2 { // of the LAN that there is not

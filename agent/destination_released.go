@@ -7,6 +7,7 @@ import (
 
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -46,16 +47,16 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	return m.releaseAnswer(state), nil
 }
 
-func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
+func (m *incoming) releaseAnswer(state migration.Destination) talk.ReleaseAnswer {
 	switch {
 	case state.Vanished:
-		return ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
+		return talk.ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
 	case state.Running():
 		return runningAnswer(m.rec)
 	case state.Declines():
-		return ReleaseAnswer{State: "declined", Problem: state.Problem}
+		return talk.ReleaseAnswer{State: "declined", Problem: state.Problem}
 	}
-	return ReleaseAnswer{State: "waiting"}
+	return talk.ReleaseAnswer{State: "waiting"}
 }
 
 // endedAnswer is the answer for a migration that is over here.
@@ -68,17 +69,17 @@ func (a *Agent) endedAnswer(r *http.Request, epoch uint64) (any, error) {
 	if rep.Outcome == migration.Completed {
 		return runningAnswer(rec), nil
 	}
-	return ReleaseAnswer{State: "declined", Problem: rep.Problem}, nil
+	return talk.ReleaseAnswer{State: "declined", Problem: rep.Problem}, nil
 }
 
 // runningAnswer says that the guest runs here, or did; see compareClocks.
-func runningAnswer(rec *record.Record) ReleaseAnswer {
-	return ReleaseAnswer{State: "running", Resumed: rec.Snapshot().Resumed, Now: rec.Now()}
+func runningAnswer(rec *record.Record) talk.ReleaseAnswer {
+	return talk.ReleaseAnswer{State: "running", Resumed: rec.Snapshot().Resumed, Now: rec.Now()}
 }
 
 // peerAbort undoes, for good, unless the guest was started; then it says so.
 func (a *Agent) peerAbort(r *http.Request) (any, error) {
-	var ask Undo
+	var ask talk.Undo
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}

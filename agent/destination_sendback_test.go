@@ -9,6 +9,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -72,12 +73,12 @@ func waits(t *testing.T) *incoming {
 // the source to turn back; one that has turned back hears when nothing is left.
 func TestRefusalIsAnsweredAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
-		ask  Undo
+		ask  talk.Undo
 		soon bool
 	}{
-		"it asks":         {Undo{Released: true}, true},
-		"it turned back":  {Undo{}, false},
-		"it has it again": {Undo{Epoch: 3, Released: true}, false},
+		"it asks":         {talk.Undo{Released: true}, true},
+		"it turned back":  {talk.Undo{}, false},
+		"it has it again": {talk.Undo{Epoch: 3, Released: true}, false},
 	} {
 		m := waits(t)
 		if c.ask.Epoch == 0 {
@@ -98,7 +99,7 @@ func TestRefusalIsAnsweredAtOnce(t *testing.T) {
 		if soon != c.soon {
 			t.Errorf("%s: answered at once: %v", name, soon)
 		}
-		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != "declined" {
+		if got, ok := answer.(talk.ReleaseAnswer); err != nil || !ok || got.State != "declined" {
 			t.Errorf("%s: %+v, %v", name, answer, err)
 		}
 	}

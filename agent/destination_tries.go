@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -63,7 +64,7 @@ func (a *Agent) awaitEarlier(ctx context.Context, plan migration.Plan) {
 
 // incomingFor begins the migration at this side, or finds it if the source asks again. a.mu is not held while its journal is made: a
 // release that waits for that disk makes another guest stand still.
-func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
+func (a *Agent) incomingFor(p talk.Preparation) (*incoming, error) {
 	m, found, err := a.admitIncoming(p)
 	if found || err != nil {
 		return m, err
@@ -83,7 +84,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 }
 
 // admitIncoming makes a migration known that may begin here, and whose name, disks and addresses are its own from then on; or finds it.
-func (a *Agent) admitIncoming(p Preparation) (m *incoming, found bool, err error) {
+func (a *Agent) admitIncoming(p talk.Preparation) (m *incoming, found bool, err error) {
 	before := pastOf(a.records, p.Plan.ID) // not under a.mu, as its journal is made
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,7 +114,7 @@ func (a *Agent) admitIncoming(p Preparation) (m *incoming, found bool, err error
 		}
 	}
 	m = &incoming{
-		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Touched: p.Touched, Endpoint: p.Endpoint}, plan: p.Plan,
+		a: a, offer: talk.Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Touched: p.Touched, Endpoint: p.Endpoint}, plan: p.Plan,
 		rec: record.New(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
@@ -149,7 +150,7 @@ func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
 // findTry is findIncoming for a Turn. One that an earlier try asked for, and that comes late, would lead packets to a guest that
 // is not here yet, or away from one that is.
 func (a *Agent) findTry(r *http.Request) (*incoming, error) {
-	var ask Turn
+	var ask talk.Turn
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/migration"
 	"godwit/vm/guest"
 )
 
@@ -32,10 +33,10 @@ func (m *incoming) leave(ctx context.Context) error {
 	}
 	m.forgetVisit()
 	if m.work.keepsOld && !m.plan.KeepsAddress() {
-		if err := a.giveUpUnneeded(ctx, m.work.guest, bare(m.plan.Held)); err != nil {
+		if err := a.giveUpUnneeded(ctx, m.work.guest, migration.Bare(m.plan.Held)); err != nil {
 			m.rec.NoteOnce("who needs the old addresses is not known: " + err.Error())
 		}
-		a.leadNoMore(m.work.guest, bare(m.plan.Held))
+		a.leadNoMore(m.work.guest, migration.Bare(m.plan.Held))
 	}
 	if err := a.repointHomes(ctx, m); err != nil {
 		return err

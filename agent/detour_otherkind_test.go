@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/talk"
 	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -37,7 +38,7 @@ func TestLeadsOverVXLAN(t *testing.T) {
 		}
 		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
 		want := netip.MustParseAddrPort("127.0.0.2:7009")
-		if err != nil || now.Kind != tunnel.VXLAN || now.Local != want || now.Remote != ask.Tunnel || answer.(Prepared).Tunnel != want || !tunnel.Exists(now.Name) {
+		if err != nil || now.Kind != tunnel.VXLAN || now.Local != want || now.Remote != ask.Tunnel || answer.(talk.Prepared).Tunnel != want || !tunnel.Exists(now.Name) {
 			return fmt.Errorf("answers %+v, stands %+v: %w", answer, now, err)
 		}
 		return a.detours.Remove(ctx, d.ID)

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/otherway"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -132,7 +133,7 @@ func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err er
 	if err != nil {
 		return err
 	}
-	var there Prepared
+	var there talk.Prepared
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/"+id+"/over", LeadOver{end.Local, over.Remote}, &there); err != nil {
 		return err
 	}
@@ -217,5 +218,5 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 		}
 		end.PeerKey = d.Tunnel.PeerKey
 	}
-	return Prepared{Tunnel: end.Local}, a.placeEnd(r.Context(), d, end)
+	return talk.Prepared{Tunnel: end.Local}, a.placeEnd(r.Context(), d, end)
 }

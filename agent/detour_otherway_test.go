@@ -21,6 +21,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/otherway"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -62,7 +63,7 @@ func TestPeerLeadsOver(t *testing.T) {
 			}
 			kept, _ := written.Get(d.ID)
 			now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
-			at := answer.(Prepared).Tunnel
+			at := answer.(talk.Prepared).Tunnel
 			if err != nil || now.PID == up.PID || at.Addr() != ask.TunnelTo || now.Local != at || now.Remote != ask.Tunnel ||
 				kept.Tunnel.Local != at || kept.Tunnel.Remote != ask.Tunnel || kept.Tunnel.PrivateKey != d.Tunnel.PrivateKey || now.PeerKey != up.PeerKey || routes() != led {
 				return 0, fmt.Errorf("%s: %w: it is at %s, written down %s to %s, stands %+v, leads %q, before %q", what, err, at, kept.Tunnel.Local, kept.Tunnel.Remote, now, routes(), led)
@@ -151,7 +152,7 @@ func TestAsksToLeadOver(t *testing.T) {
 				t.Errorf("%s: %v", r.URL, err)
 			}
 			asked = append(asked, ask)
-			peer.Answer(w, Prepared{Tunnel: netip.MustParseAddrPort("203.0.113.7:800")}, nil)
+			peer.Answer(w, talk.Prepared{Tunnel: netip.MustParseAddrPort("203.0.113.7:800")}, nil)
 		}))
 		err := a.leadOver(t.Context(), d.ID, over)
 		refused(t, over.Name, err, migration.CodePeer, "203.0.113.7:800")

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/agent/ways"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -160,7 +161,7 @@ func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 // tunnel goes; where it says nothing, it is errUnanswered for as long as the way's lease.
 func (a *Agent) askToGo(ctx context.Context, link *peer.Link, w askedWay) error {
 	id := w.ask.Migration
-	err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", w.ask, &Prepared{})
+	err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", w.ask, &talk.Prepared{})
 	var problem *migration.Problem
 	known := err == nil || errors.As(err, &problem) && problem.Code != migration.CodeInternal || time.Since(w.since) > cmp.Or(w.ask.Lease, a.config.LeaseTime())
 	a.mu.Lock()
@@ -198,7 +199,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err != nil {
 		return none, err
 	}
-	var answer Prepared
+	var answer talk.Prepared
 	ask := Repoint{
 		Migration: id, Guest: w.guest.name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: end.Local, TunnelTo: over.Remote,
 		Kind: w.kind, Lease: w.lease, Forever: w.forever,
@@ -276,7 +277,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		return nil, notBelieved("repoint guest %s: detour %s is of guest %s, with %s", ask.Guest, d.ID, d.Guest, d.Peer)
 	}
 	if ask.Go {
-		return Prepared{}, a.sendDirectly(ask, caller)
+		return talk.Prepared{}, a.sendDirectly(ask, caller)
 	}
 	standing, err := a.leads(r.Context(), ask, caller)
 	if err != nil {
@@ -285,7 +286,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	a.making.Lock() // or what is dropped here is taken for lost, and made to stand again
 	defer a.making.Unlock()
 	if d, ok := a.detours.Get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey && slices.Equal(d.Asked, ask.Addresses) { // asked again
-		return Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
+		return talk.Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
 	}
 	end, err := a.ownEnd(r.Context(), ask, caller)
 	if err != nil {
@@ -296,7 +297,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		d.Replace(all[ask.Migration])
 		all[ask.Migration] = d
 	})
-	return Prepared{TunnelKey: end.PrivateKey.PublicKey().String(), Tunnel: end.Local}, err
+	return talk.Prepared{TunnelKey: end.PrivateKey.PublicKey().String(), Tunnel: end.Local}, err
 }
 
 // ownEnd makes this end of the tunnel that a caller asks for, in the place of one that it asked for before, which an agent's

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -31,7 +32,7 @@ func TestGoIsAskedOn(t *testing.T) {
 		unknown bool
 		ok      bool
 	}{
-		{"it goes", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, Prepared{}, nil) }, 0, false, true},
+		{"it goes", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, talk.Prepared{}, nil) }, 0, false, true},
 		{"it is silent", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 0, true, false},
 		{"it could not do all of it", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, nil, errors.New("no room")) }, 0, true, false},
 		{"it says no", func(w http.ResponseWriter, _ *http.Request) {
@@ -140,7 +141,7 @@ func TestRepointEndsAtItsHost(t *testing.T) {
 	}
 	for end, word := range map[string]string{"203.0.113.9:53": "tunnel's end 203.0.113.9 is no uplink of host oslo", "192.0.2.3:700": "not a directory"} {
 		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			peer.Answer(w, Prepared{TunnelKey: key, Tunnel: netip.MustParseAddrPort(end)}, nil)
+			peer.Answer(w, talk.Prepared{TunnelKey: key, Tunnel: netip.MustParseAddrPort(end)}, nil)
 		}))
 		n, _ := a.config.Find("oslo")
 		n.Uplinks, a.config.Uplinks = n.Uplinks[:1], []config.Uplink{{Name: "public", Address: netip.MustParseAddr("127.0.0.1"), Carries: "both"}}

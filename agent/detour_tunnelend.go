@@ -15,9 +15,6 @@ import (
 // endTries is how often another port is tried, which makes other inner addresses.
 const endTries = 50
 
-// mostInner bounds what a host tells of its inner addresses, and of what is like them.
-const mostInner = 512
-
 // answeringEnd is tunnelEnd of who knows the other end: on a port by which the tunnel's inner addresses are nobody's here,
 // nor among those that are used there, as far as that is known.
 func (a *Agent) answeringEnd(id, kind string, local netip.Addr, remote netip.AddrPort, private tunnel.Key, there []netip.Prefix) (end tunnel.Config, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -46,14 +47,14 @@ func TestEndOfFreeInnerAddresses(t *testing.T) {
 				t.Errorf("the end %s to %s has the inner addresses %s and %s", end.Local, end.Remote, own, peer)
 			}
 		}
-		offers, configs, err := a.offerTunnels("m-00000001", []peer.Path{{Name: "a", Local: here}}, []int{1400}, []pathTunnel{{End: there}}, nil)
+		offers, configs, err := a.offerTunnels("m-00000001", []peer.Path{{Name: "a", Local: here}}, []int{1400}, []talk.PathTunnel{{End: there}}, nil)
 		if err != nil {
 			return err
 		}
 		if own, _ := tunnel.InnerAddrs(configs[0].Local, there); half.Contains(own) || offers[0].End != configs[0].Local {
 			t.Errorf("for memory: %+v", configs)
 		}
-		used, err := tunnel.InnerUsed(mostInner)
+		used, err := tunnel.InnerUsed(talk.MostInner)
 		if err != nil || !slices.Contains(used, half) {
 			t.Errorf("used: %v, %v", used, err)
 		}

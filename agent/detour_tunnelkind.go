@@ -104,7 +104,7 @@ func (a *Agent) guestEnd(n config.Neighbour, asked netip.Addr) (netip.Addr, erro
 
 // tryTunnel refuses a path on which a firewall lets the agents through, but no tunnel.
 func (m *outgoing) tryTunnel(ctx context.Context, local, remote netip.Addr) error {
-	port := m.work.accepted.likeTunnels(remote)
+	port := m.work.accepted.LikeTunnels(remote)
 	if port == 0 || m.plan.Tunnel == tunnel.GRE || m.plan.Tunnel == tunnel.IPIP {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/probe"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -105,7 +106,7 @@ func TestTryTunnel(t *testing.T) {
 		{"blocked", tunnel.WireGuard, closed, []string{"of rome does not answer", "a firewall that tunnels do not pass", "let UDP"}},
 	} {
 		m := &outgoing{a: &Agent{config: &config.Config{Port: port}}, plan: migration.Plan{Guest: "web", To: "rome", Tunnel: c.kind},
-			work: &sourceWork{accepted: Acceptance{Token: r.Token(), Probe: c.probe}}}
+			work: &sourceWork{accepted: talk.Acceptance{Token: r.Token(), Probe: c.probe}}}
 		refused(t, c.name, m.tryTunnel(t.Context(), here, here), migration.CodePath, c.words...)
 	}
 }

@@ -75,7 +75,7 @@ func hasAny(users guest.Users) bool { return users.MPTCP+users.TCP+users.UDP > 0
 // leadNoMore ends what leads those of addrs here that a guest has given up as it settled: their homes give them to others as soon as its source
 // hears that they are not needed (peerLanded).
 func (a *Agent) leadNoMore(g *Guest, addrs []netip.Addr) {
-	gone := without(addrs, bare(g.held().Addresses))
+	gone := without(addrs, migration.Bare(g.held().Addresses))
 	if len(gone) == 0 {
 		return
 	}
@@ -131,6 +131,6 @@ func (a *Agent) keeps(name string) func(netip.Addr) bool {
 	if err != nil {
 		return func(netip.Addr) bool { return true } // nobody was asked
 	}
-	has := bare(g.held().Addresses)
+	has := migration.Bare(g.held().Addresses)
 	return func(addr netip.Addr) bool { return slices.Contains(has, addr) }
 }

@@ -19,6 +19,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -41,7 +42,7 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		a, g, d := leasing(t)
 		a.config.Network.Bridge = "no-such-bridge" // the kernel's part is told by its error
 		plan := migration.Plan{ID: d.ID, Guest: g.name(), From: "paris", To: "rome", Network: "mptcp", Held: old, Next: []migration.Address{next}}
-		f := forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: bare(c.uses)}
+		f := forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: migration.Bare(c.uses)}
 		g.open = f
 		g.Held = care.Held{
 			Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
@@ -57,10 +58,10 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		m.rec.End(migration.Completed, nil, time.Now())
 		a.records.Add(m.rec)
 		asked := strings.Contains(strings.Join(m.rec.Snapshot().Notes, "\n"), "oslo goes on sending") // it is not known here
-		if has := bare(g.held().Addresses); !slices.Equal(has, bare(slices.Concat(plan.Next, c.kept))) || asked != slices.Contains(bare(c.kept), old[1].Prefix.Addr()) {
+		if has := migration.Bare(g.held().Addresses); !slices.Equal(has, migration.Bare(slices.Concat(plan.Next, c.kept))) || asked != slices.Contains(migration.Bare(c.kept), old[1].Prefix.Addr()) {
 			t.Errorf("%s: the guest has %v; oslo asked %v (%v)", name, has, asked, err)
 		}
-		if led := a.visiting(g.name()); !slices.Equal(led, bare(c.kept)) {
+		if led := a.visiting(g.name()); !slices.Equal(led, migration.Bare(c.kept)) {
 			t.Errorf("%s: led here are %v, of which any may be given to another guest by then", name, led)
 		}
 		if dropped := *f.dropped; len(dropped) != len(old)-len(c.kept) {
@@ -72,7 +73,7 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if leased := landed.(LandedAnswer).Leased; !slices.Equal(leased, bare(c.kept)) {
+		if leased := landed.(talk.LandedAnswer).Leased; !slices.Equal(leased, migration.Bare(c.kept)) {
 			t.Errorf("%s: leased are %v", name, leased)
 		}
 	}
@@ -109,7 +110,7 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 			if err := a.lookAtVisitor(t.Context(), g, *d, false); err != nil {
 				t.Errorf("%s: %v", when, err)
 			}
-			if has := bare(g.held().Addresses); !slices.Equal(has, want) {
+			if has := migration.Bare(g.held().Addresses); !slices.Equal(has, want) {
 				t.Errorf("%s: it has %v", when, has)
 			}
 		}
@@ -215,7 +216,7 @@ func TestAsksInTime(t *testing.T) {
 				g.open = b
 				begun := time.Now()
 				_ = a.lookForUnneeded(t.Context(), g)
-				if has := bare(g.held().Addresses); len(has) != c.left {
+				if has := migration.Bare(g.held().Addresses); len(has) != c.left {
 					t.Errorf("it has %v", has)
 				}
 				if took := time.Since(begun); took > limits.GuestStep.For {

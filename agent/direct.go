@@ -15,6 +15,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/agent/uplinks"
 	"godwit/agent/ways"
 	"godwit/internal/clock"
@@ -27,13 +28,6 @@ import (
 // hands it to the waiting QEMU and keeps the switchover back. It runs inside one
 // WireGuard tunnel for each pair of uplinks, or, when insecure transfer was asked
 // for, over the uplinks as they are.
-
-// pathTunnel is one end of a tunnel for memory.
-type pathTunnel struct {
-	Key string         `json:"key"`           // public
-	End netip.AddrPort `json:"end"`           // outer
-	MTU int            `json:"mtu,omitempty"` // bytes; of the source, which has measured it
-}
 
 // mayGoOpen says whether memory goes unencrypted, over connections of QEMU's own. It does not
 // where a bandwidth was asked for that those do not keep: of QEMU 10's multifd some 108 Mbit/s were
@@ -84,12 +78,12 @@ func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 // offerTunnels makes this host's end of a tunnel for each path, with an MTU of mtus: what the other
 // host is told of it, and its configuration. asked is what the other host has told of its ends, nil
 // where it is still to be asked; there, the prefixes that its inner addresses must not be of.
-func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []pathTunnel, there []netip.Prefix) ([]pathTunnel, []tunnel.Config, error) {
+func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []talk.PathTunnel, there []netip.Prefix) ([]talk.PathTunnel, []tunnel.Config, error) {
 	if len(mtus) != len(paths) {
 		return nil, nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"tunnels for memory: %d paths here, %d there; do both hosts' configurations name the same uplinks?", len(paths), len(mtus))}
 	}
-	var offers []pathTunnel
+	var offers []talk.PathTunnel
 	var configs []tunnel.Config
 	for k, p := range paths {
 		private, public, err := tunnel.NewKey()
@@ -104,14 +98,14 @@ func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []p
 			return nil, nil, err
 		}
 		c.Name, c.MTU = memoryTunnelName(id, k), min(max(mtus[k], leastMemoryMTU), mostMemoryMTU)
-		offers = append(offers, pathTunnel{Key: public, End: c.Local, MTU: c.MTU})
+		offers = append(offers, talk.PathTunnel{Key: public, End: c.Local, MTU: c.MTU})
 		configs = append(configs, c)
 	}
 	return offers, configs, nil
 }
 
 // raiseTunnels brings the tunnels up towards what the peer offered.
-func raiseTunnels(ctx context.Context, configs []tunnel.Config, peers []pathTunnel) ([]*tunnel.Tunnel, error) {
+func raiseTunnels(ctx context.Context, configs []tunnel.Config, peers []talk.PathTunnel) ([]*tunnel.Tunnel, error) {
 	if len(configs) != len(peers) {
 		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"tunnels for memory: %d here, %d there; do both hosts' configurations name the same uplinks?", len(configs), len(peers))}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"godwit/agent/talk"
 	"godwit/netstate/mptcp"
 	"godwit/policy"
 	"godwit/vm"
@@ -60,7 +61,7 @@ func (q *ownQueue) waiting(to netip.AddrPort) (_ int64, err error) {
 // directLook is a look at memory that QEMU sends by connections of its own.
 func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	look := policy.Look{Round: p.Rounds, Remaining: p.Remaining, DirtyRate: p.DirtyRate}
-	to, ok := qemuAddress(m.work.prepared.Memory)
+	to, ok := talk.QEMUAddress(m.work.prepared.Memory)
 	if !ok { // it was checked in prepare
 		return look
 	}

@@ -9,6 +9,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -57,7 +58,7 @@ func TestMemoryGoesThere(t *testing.T) {
 		"open, to anywhere":            {open, there, there, to("203.0.113.9"), "memory is to be sent to 203.0.113.9:900"},
 		"our own path, which names no": {migration.Plan{To: "paris", Transfer: "lanes"}, there, there, "", ""},
 	} {
-		p := Prepared{Tunnel: c.guests, Tunnels: []pathTunnel{{End: c.pages}}, Memory: c.memory}
+		p := talk.Prepared{Tunnel: c.guests, Tunnels: []talk.PathTunnel{{End: c.pages}}, Memory: c.memory}
 		refusedBy(t, name, a.believeThere(c.plan, p, []tunnel.Config{{Local: mine}}), c.word)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/peer/peertest"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/vm"
@@ -64,7 +65,7 @@ func TestReadOnlyDisksAreCompared(t *testing.T) {
 		a.ctx = t.Context()
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes"}
 		key := lanes.NewKey()
-		to := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: Preparation{LaneKey: key},
+		to := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: talk.Preparation{LaneKey: key},
 			guest: &Guest{Machine: beginsMirrors{}, Held: care.Held{Dir: t.TempDir(), Description: config.Description{Disks: has}}}}}
 		a.incoming = map[string]*incoming{plan.ID: to}
 		if err := to.exportDisks(t.Context()); err != nil { // none that QEMU takes in
@@ -112,7 +113,7 @@ func TestTakesDisks(t *testing.T) {
 		"it does not": {[]vm.Disk{{ID: "vda"}, {ID: "seed", ReadOnly: true}}, false, "host rome refuses guest web: its agent is of an earlier release, and takes disks (vda, seed) in otherwise than they are sent; bring it to the release of paris"},
 	} {
 		plan := migration.Plan{Guest: "web", From: "paris", To: "rome"}
-		m := &outgoing{plan: plan, work: &sourceWork{facts: vm.Facts{Disks: c.disks}, accepted: Acceptance{ReadOnly: c.takes}, offer: Offer{Plan: plan}}}
+		m := &outgoing{plan: plan, work: &sourceWork{facts: vm.Facts{Disks: c.disks}, accepted: talk.Acceptance{ReadOnly: c.takes}, offer: talk.Offer{Plan: plan}}}
 		if err := m.takesDisks(); c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -163,7 +164,7 @@ func startedBy(t *testing.T, words []string) *incoming {
 	}
 	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{
 		guest:       &Guest{Held: care.Held{Dir: dir, Description: d}},
-		preparation: Preparation{Plan: plan, Description: d, Facts: vm.Facts{Disks: []vm.Disk{{ID: "seed", Size: 1 << 20, ReadOnly: true}}}}}}
+		preparation: talk.Preparation{Plan: plan, Description: d, Facts: vm.Facts{Disks: []vm.Disk{{ID: "seed", Size: 1 << 20, ReadOnly: true}}}}}}
 	if err := m.makeDisks(); err != nil {
 		t.Fatal(err)
 	}

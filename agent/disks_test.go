@@ -16,6 +16,7 @@ import (
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/internal/lasting/lastingtest"
 	"godwit/migration"
 	"godwit/vm"
@@ -23,7 +24,7 @@ import (
 
 // awaiting is rome's agent before guest web comes with a disk by an epoch that it had there before, and what
 // is to come.
-func awaiting(t *testing.T) (*Agent, Preparation) {
+func awaiting(t *testing.T) (*Agent, talk.Preparation) {
 	t.Helper()
 	a := between(t)
 	a.ctx, a.feed, a.metrics = t.Context(), newFeed(), newMetrics(a.config)
@@ -87,7 +88,7 @@ func TestRestartedAgentKnowsItsDisks(t *testing.T) {
 				}
 			}
 			journalOf(t, a, p.Plan.ID, destinationJournal{
-				Side: "destination", Offer: Offer{Plan: p.Plan, Description: p.Description}, Preparation: p,
+				Side: "destination", Offer: talk.Offer{Plan: p.Plan, Description: p.Description}, Preparation: p,
 				State: migration.Destination{Landing: migration.Receiving, Epoch: 2},
 			})
 			a.resumeMigrations(t.Context(), nil)

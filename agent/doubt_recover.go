@@ -16,6 +16,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
@@ -235,7 +236,7 @@ func (m *outgoing) takenAgain() {
 
 // writeTaken keeps for whom the taking back has to be told, until it was.
 func (m *outgoing) writeTaken(state migration.Source) Taken {
-	taken := Taken{Migration: m.plan.ID, Host: m.plan.To, Undo: Undo{Epoch: state.Epoch, Released: true}, told: new(atomic.Bool)}
+	taken := Taken{Migration: m.plan.ID, Host: m.plan.To, Undo: talk.Undo{Epoch: state.Epoch, Released: true}, told: new(atomic.Bool)}
 	if state.Problem != nil {
 		taken.Undo.Problem = *state.Problem
 	}

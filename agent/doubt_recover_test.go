@@ -27,47 +27,19 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
-func goodPreparation() Preparation {
+func goodPreparation() talk.Preparation {
 	held := migration.Address{Prefix: netip.MustParsePrefix("10.1.1.20/24"), Gateway: netip.MustParseAddr("10.1.1.1"), Home: "paris"}
 	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Gateway: netip.MustParseAddr("10.2.1.1"), Home: "rome"}
-	return Preparation{
+	return talk.Preparation{
 		Description: config.Description{Name: "web", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}},
 		Plan: migration.Plan{
 			ID: "m-00000001", Epoch: 3, Guest: "web", From: "paris", To: "rome", Network: "mptcp",
 			Held: []migration.Address{held}, Next: []migration.Address{next},
 		},
-	}
-}
-
-func TestPreparationCheck(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*Preparation)
-		word   string
-	}{
-		"good": {func(*Preparation) {}, ""},
-		"keeps its address, 1 NIC": {func(p *Preparation) {
-			p.Plan.Network, p.Plan.Next, p.Description.NICs = "tunnel", nil, p.Description.NICs[:1]
-		}, ""},
-		"a path as its name":      {func(p *Preparation) { p.Plan.Guest, p.Description.Name = "../x", "../x" }, "name"},
-		"of another guest":        {func(p *Preparation) { p.Plan.Guest = "../x" }, "description"},
-		"no such NIC":             {func(p *Preparation) { p.Plan.Active = 2 }, "active NIC 2 of 2"},
-		"a NIC before the first":  {func(p *Preparation) { p.Plan.Active = -1 }, "active NIC -1"},
-		"no next address":         {func(p *Preparation) { p.Plan.Next = nil }, "no next address"},
-		"no address":              {func(p *Preparation) { p.Plan.Held = nil }, "0 addresses"},
-		"an address that is none": {func(p *Preparation) { p.Plan.Held = append(p.Plan.Held, migration.Address{}) }, "none"},
-		"options as a processor":  {func(p *Preparation) { p.Facts.CPU = "max,-avx2" }, "CPU model"},
-		"too long for a journal":  {func(p *Preparation) { p.Description.Start = slices.Repeat([]string{"-device"}, 30000) }, "shorten"},
-		"a thousand addresses":    {func(p *Preparation) { p.Plan.Held = make([]migration.Address, 1000) }, "1000 addresses"},
-	} {
-		p := goodPreparation()
-		c.change(&p)
-		err := p.check()
-		if (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
-			t.Errorf("%s: %v, want %q", name, err, c.word)
-		}
 	}
 }
 
@@ -229,7 +201,7 @@ func TestSupersede(t *testing.T) {
 		rec.End(migration.Completed, nil, time.Now())
 		a.abortedEarly, a.incoming, a.records = map[string]earlyAbort{}, map[string]*incoming{}, noRecords(a.config)
 		a.records.Add(rec)
-		body, err := json.Marshal(Undo{Epoch: c.epoch, Released: true})
+		body, err := json.Marshal(talk.Undo{Epoch: c.epoch, Released: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +211,7 @@ func TestSupersede(t *testing.T) {
 		}).WithContext(t.Context())
 		r.SetPathValue("id", "m-00000001")
 		answer, err := a.peerAbort(r)
-		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != "declined" {
+		if got, ok := answer.(talk.ReleaseAnswer); err != nil || !ok || got.State != "declined" {
 			t.Errorf("%s: %+v, %v", c.name, answer, err)
 		}
 		if _, left := a.guests.byName["web"]; left == c.ends {
@@ -263,7 +235,7 @@ func TestSupersedeWaitsForTheGuest(t *testing.T) {
 		rec.End(migration.Completed, nil, time.Now())
 		a.records.Add(rec)
 		hide(a)
-		if answer, err := a.peerAbort(callFrom(t, "paris", "m-00000001", Undo{Epoch: 4, Released: true})); err == nil {
+		if answer, err := a.peerAbort(callFrom(t, "paris", "m-00000001", talk.Undo{Epoch: 4, Released: true})); err == nil {
 			t.Errorf("%s: answered %+v", name, answer)
 		}
 	}
@@ -300,7 +272,7 @@ func TestAnotherTryIsNoAnswer(t *testing.T) {
 		for name, call := range calls {
 			var body any = c.ask
 			if name == "abort" {
-				body = Undo{Epoch: c.ask.Epoch + 1, Released: true}
+				body = talk.Undo{Epoch: c.ask.Epoch + 1, Released: true}
 			}
 			if answer, err := call(callFrom(t, "paris", plan.ID, body)); (err == nil) != c.ok {
 				t.Errorf("%s, %s: %+v, %v", c.name, name, answer, err)
@@ -321,7 +293,7 @@ func TestHistoryAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer, err := a.endedAnswer(callFrom(t, "paris", p.Plan.ID, nil), p.Plan.Epoch)
-		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != want {
+		if got, ok := answer.(talk.ReleaseAnswer); err != nil || !ok || got.State != want {
 			t.Errorf("%s: %+v, %v", outcome, answer, err)
 		}
 		rec, err := a.records.Kept(p.Plan.ID)

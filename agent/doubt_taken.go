@@ -12,14 +12,15 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
 // Taken is a guest that was taken back from a host which has not said yet that it knows.
 type Taken struct {
-	Migration string `json:"migration"`
-	Host      string `json:"host"`
-	Undo      Undo   `json:"undo"`
+	Migration string    `json:"migration"`
+	Host      string    `json:"host"`
+	Undo      talk.Undo `json:"undo"`
 
 	told *atomic.Bool // the other host knows; nil: of a file that there is already
 }
@@ -48,7 +49,7 @@ func (a *Agent) tellTaken(t Taken) {
 	}
 	for {
 		ask, cancel := limits.TellTaken.On(a.ctx)
-		var answer ReleaseAnswer
+		var answer talk.ReleaseAnswer
 		err := link.Call(ask, http.MethodPost, urlOf(t.Migration, "abort"), t.Undo, &answer)
 		cancel()
 		if err == nil && answer.State == "declined" {
@@ -85,8 +86,8 @@ func (a *Agent) resumeTaken() {
 
 // supersede ends a guest that landed here when its source has since taken it back: a
 // later right ends what runs by an earlier one. It answers that nothing is left here.
-func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
-	declined := ReleaseAnswer{State: "declined"}
+func (a *Agent) supersede(r *http.Request, ask talk.Undo) (any, error) {
+	declined := talk.ReleaseAnswer{State: "declined"}
 	if err := a.leftAlone(r.PathValue("id")); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/fence"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -25,13 +26,13 @@ const (
 )
 
 // mayTakeBack says why the source may still take the guest, which is here by epoch, back; nil: it cannot.
-func mayTakeBack(u care.Unheard, answer CourseAnswer, err error, epoch uint64) error {
+func mayTakeBack(u care.Unheard, answer talk.CourseAnswer, err error, epoch uint64) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s, from which it came, does not answer whether it has heard that the guest runs here: %w", u.From, err)
 	case answer.Epoch > epoch:
 		return fmt.Errorf("%s, from which it came, %w: it has taken it back", u.From, errSourceSays)
-	case answer.Heard, answer.Course == courseUnknown, answer.Course == courseOver && answer.Released:
+	case answer.Heard, answer.Course == talk.CourseUnknown, answer.Course == talk.CourseOver && answer.Released:
 		return nil
 	}
 	return fmt.Errorf("%s, from which it came, %w: it has not heard yet that the guest runs here", u.From, errSourceSays)
@@ -48,7 +49,7 @@ func (a *Agent) heard(ctx context.Context, g *Guest) error {
 		return nil
 	}
 	link, _, err := a.link(h.Unheard.From)
-	var answer CourseAnswer
+	var answer talk.CourseAnswer
 	if err == nil {
 		ask, cancel := limits.Heard.On(ctx)
 		err = limits.Says(ask, link.Call(ask, http.MethodGet, urlOf(h.Unheard.Migration, "course"), nil, &answer))

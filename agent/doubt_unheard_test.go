@@ -16,11 +16,12 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
 // landedFrom is rome, which has a guest that came from paris; course is what that answers.
-func landedFrom(t *testing.T, course func() CourseAnswer) (*Agent, *Guest) {
+func landedFrom(t *testing.T, course func() talk.CourseAnswer) (*Agent, *Guest) {
 	t.Helper()
 	a := between(t)
 	a.ctx = t.Context()
@@ -44,19 +45,19 @@ func landedFrom(t *testing.T, course func() CourseAnswer) (*Agent, *Guest) {
 func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		answer CourseAnswer
+		answer talk.CourseAnswer
 		word   string // of the refusal; "": it is moved on
 	}{
-		{"in doubt", CourseAnswer{Course: courseUnderWay, Released: true, Epoch: 3}, "has not heard"},
-		{"a journal that it cannot read", CourseAnswer{Course: courseUnderWay, Released: true}, "has not heard"},
-		{"taken back", CourseAnswer{Course: courseOver, Epoch: 4}, "taken it back"},
-		{"cleans up", CourseAnswer{Course: courseUnderWay, Released: true, Heard: true, Epoch: 3}, ""},
-		{"ended", CourseAnswer{Course: courseOver, Released: true, Epoch: 3}, ""},
-		{"it has forgotten", CourseAnswer{Course: courseUnknown}, ""},
+		{"in doubt", talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true, Epoch: 3}, "has not heard"},
+		{"a journal that it cannot read", talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true}, "has not heard"},
+		{"taken back", talk.CourseAnswer{Course: talk.CourseOver, Epoch: 4}, "taken it back"},
+		{"cleans up", talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true, Heard: true, Epoch: 3}, ""},
+		{"ended", talk.CourseAnswer{Course: talk.CourseOver, Released: true, Epoch: 3}, ""},
+		{"it has forgotten", talk.CourseAnswer{Course: talk.CourseUnknown}, ""},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var asked atomic.Int32
-		a, g := landedFrom(t, func() CourseAnswer {
+		a, g := landedFrom(t, func() talk.CourseAnswer {
 			if asked.Add(1) == 2 && c.name != "in doubt" { // which is asked on for as long as it may take
 				cancel()
 			}
@@ -92,8 +93,8 @@ func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
 // hears a moment later.
 func TestChainIsNotRefused(t *testing.T) {
 	var asked atomic.Int32
-	a, g := landedFrom(t, func() CourseAnswer {
-		return CourseAnswer{Course: courseUnderWay, Released: true, Heard: asked.Add(1) > 3, Epoch: 3}
+	a, g := landedFrom(t, func() talk.CourseAnswer {
+		return talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true, Heard: asked.Add(1) > 3, Epoch: 3}
 	})
 	if err := a.awaitHeard(t.Context(), g); err != nil {
 		t.Error(err)
@@ -126,7 +127,7 @@ func TestSourceSaysThatItHeard(t *testing.T) {
 		m.setState(sourceDoing(t, at))
 		a.outgoing, a.records = map[string]*outgoing{plan.ID: m}, noRecords(a.config)
 		got, err := a.peerCourse(callFrom(t, "rome", plan.ID, nil))
-		answer, ok := got.(CourseAnswer)
+		answer, ok := got.(talk.CourseAnswer)
 		_, _, taken := m.state.Step(migration.Input{Kind: migration.TakeBack})
 		if err != nil || !ok || answer.Heard != (taken != nil) || answer.Heard != (at == migration.CleanSource) {
 			t.Errorf("%s: %+v, %v; taking back: %v", at, got, err, taken)

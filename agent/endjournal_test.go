@@ -21,6 +21,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/vm"
@@ -230,9 +231,9 @@ func TestNextTryWhileTheHistoryWaits(t *testing.T) {
 func TestTakenBackIsForgottenOnceTold(t *testing.T) {
 	a := startedAgain(t)
 	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
+		peer.Answer(w, talk.ReleaseAnswer{State: "declined"}, nil)
 	}))
-	taken := Taken{Migration: "m-00000001", Host: "paris", Undo: Undo{Epoch: 3, Released: true}, told: new(atomic.Bool)}
+	taken := Taken{Migration: "m-00000001", Host: "paris", Undo: talk.Undo{Epoch: 3, Released: true}, told: new(atomic.Bool)}
 	a.tellTaken(taken)
 	if err := taken.write(a); err != nil {
 		t.Fatal(err)

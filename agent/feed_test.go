@@ -20,6 +20,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -180,10 +181,10 @@ func TestAbortOvertakesPrepare(t *testing.T) {
 	a.abortedEarly, a.incoming = map[string]earlyAbort{}, map[string]*incoming{}
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
 	r.SetPathValue("id", "m-00000002")
-	if answer, err := a.peerAbort(r); err != nil || answer.(ReleaseAnswer).State != "declined" {
+	if answer, err := a.peerAbort(r); err != nil || answer.(talk.ReleaseAnswer).State != "declined" {
 		t.Fatalf("%+v, %v", answer, err)
 	}
-	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000002", To: "paris"}}) // the request has no caller
+	_, err := a.incomingFor(talk.Preparation{Plan: migration.Plan{ID: "m-00000002", To: "paris"}}) // the request has no caller
 	refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "gave it up before its prepare")
 	a.abortedEarly["m-00000003"] = earlyAbort{at: time.Now().Add(-2 * silence)}
 	a.rememberAborted("rome", "m-00000004", 2)

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -63,7 +64,7 @@ func FuzzFiles(f *testing.F) {
 			if rel, err := filepath.Rel(filepath.Dir(h.Dir), h.Dir); err != nil || strings.ContainsAny(rel, "/") || !strings.HasPrefix(rel, h.Description.Name) || !strings.HasSuffix(filepath.Dir(h.Dir), "/guests") {
 				t.Fatalf("directory %q of guest %s", h.Dir, h.Description.Name)
 			}
-			bare(h.Addresses)
+			migration.Bare(h.Addresses)
 		}
 		if s, err := detour.Load(path, config.Network{Bridge: "br0", LAN: "lan0"}); err == nil {
 			for _, d := range s.List("") {
@@ -75,7 +76,7 @@ func FuzzFiles(f *testing.F) {
 		}
 		var rep record.Report
 		if read(&rep) {
-			bare(append(rep.Old, rep.Next...))
+			migration.Bare(append(rep.Old, rep.Next...))
 			rep.Sane()
 		}
 		var taken Taken
@@ -133,7 +134,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	if _, err := a.guests.find("web"); err == nil {
 		t.Error("it was found")
 	}
-	refused(t, "another of that name", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "left as it is", "web.json", "mend")
+	refused(t, "another of that name", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "left as it is", "web.json", "mend")
 	if left, err := os.ReadFile(a.config.StatePath("guests", "web.json")); err != nil || string(left) != half {
 		t.Errorf("its file: %q, %v", left, err)
 	}
@@ -173,7 +174,7 @@ func TestGuestsThatCannotBeListed(t *testing.T) {
 		t.Error("what leads to a guest was ended, which may be here")
 	}
 	p := goodPreparation()
-	refused(t, "another of that name", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "which guests there are", "mend")
+	refused(t, "another of that name", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "which guests there are", "mend")
 	if n := a.guests.free(); n < unknownNumbers {
 		t.Errorf("number %d, and with it taps that may be a guest's", n)
 	}
@@ -196,7 +197,7 @@ func TestHistoryThatCannotBeRead(t *testing.T) {
 		return func() (any, error) { return a.peerAbort(callFrom(t, "paris", p.Plan.ID, body)) }
 	}
 	for name, call := range map[string]func() (any, error){
-		"it was taken back": ask(Undo{Epoch: 9, Released: true}),
+		"it was taken back": ask(talk.Undo{Epoch: 9, Released: true}),
 		"release":           func() (any, error) { return a.peerRelease(callFrom(t, "paris", p.Plan.ID, p.Plan)) },
 		"landing":           func() (any, error) { return a.peerLanding(callFrom(t, "paris", p.Plan.ID, nil)) },
 		"prepare":           func() (any, error) { return a.incomingFor(p) },

@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/netip"
-	"strings"
 	"testing"
 
 	"godwit/agent/capable"
 	"godwit/agent/config"
 	"godwit/agent/peer"
-	"godwit/agent/probe"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -28,8 +26,8 @@ func FuzzPreparation(f *testing.F) {
 	f.Add([]byte(`{"plan":{"guest":"../x","active":-1},"description":{"name":"../x"}}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var p Preparation
-		if peer.Decode(&http.Request{Body: io.NopCloser(bytes.NewReader(data))}, &p) != nil || p.check() != nil {
+		var p talk.Preparation
+		if peer.Decode(&http.Request{Body: io.NopCloser(bytes.NewReader(data))}, &p) != nil || p.Check() != nil {
 			return
 		}
 		_ = p.Description.NICs[p.Plan.Active].Hardware()
@@ -39,7 +37,7 @@ func FuzzPreparation(f *testing.F) {
 		if !config.IsGuestName(p.Plan.Guest) || len(p.Plan.Held) > migration.MostAddresses {
 			t.Fatalf("taken: %+v", p.Plan)
 		}
-		bare(p.Plan.Held)
+		migration.Bare(p.Plan.Held)
 		m := &incoming{a: &Agent{config: &config.Config{Run: "/run/godwit"}}, plan: p.Plan, work: &destinationWork{preparation: p}}
 		if held := m.expected(); held.Check() != nil {
 			t.Fatalf("taken, and cannot be read again: %v", held.Check())
@@ -77,7 +75,7 @@ func FuzzJournaledStates(f *testing.F) {
 // FuzzOffer: what another host may offer in check is refused, or this host has room for it.
 func FuzzOffer(f *testing.F) {
 	good := goodPreparation()
-	whole, err := json.Marshal(Offer{Plan: good.Plan, Description: good.Description, Facts: good.Facts})
+	whole, err := json.Marshal(talk.Offer{Plan: good.Plan, Description: good.Description, Facts: good.Facts})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -86,11 +84,11 @@ func FuzzOffer(f *testing.F) {
 	f.Add([]byte(`{"endpoint":255,"facts":{"disks":[{"id":"a","size":-1}]},"description":{"disks":[{"id":"a"}]}}`))
 	here := capable.Host{Name: "rome", Version: "10.0.0", Accel: "tcg", Free: 1 << 30, Reserve: 128 << 20}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var o Offer
+		var o talk.Offer
 		if json.Unmarshal(data, &o) != nil {
 			return
 		}
-		if here.Lacks(o.guest()) == nil && (o.Facts.Memory < 0 || o.Facts.Memory > here.Free) {
+		if here.Lacks(o.Guest()) == nil && (o.Facts.Memory < 0 || o.Facts.Memory > here.Free) {
 			t.Fatalf("room for %d bytes", o.Facts.Memory)
 		}
 		if sizes, sum, err := capable.DiskSizes(o.Description, o.Facts); err == nil && (sum < 0 || len(sizes) != len(o.Description.Disks)) {
@@ -100,48 +98,4 @@ func FuzzOffer(f *testing.F) {
 			t.Fatalf("endpoint %d", id)
 		}
 	})
-}
-
-// FuzzAnswers: what a destination may answer to check and prepare is refused, or can be used:
-// and QEMU is told of nothing but an address and a port.
-func FuzzAnswers(f *testing.F) {
-	key := strings.Repeat("A", 43) + "="
-	f.Add([]byte(`{"next":[{"prefix":"10.2.1.10/24"}],"token":"AAAAAAAAAAAAAAAAAAAAAA=="}`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"tcp:10.0.0.1:4444,mptcp=on"}`))
-	f.Add([]byte(`{"next":[{}],"token":""}`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"exec:sh -c id"}`))
-	f.Add([]byte(`null`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"tcp:10.0.0.1:4444,fd=3"}`))
-	f.Fuzz(func(t *testing.T, check, prepare []byte) {
-		plan := migration.Plan{Network: "mptcp", Transfer: "qemu-mptcp", To: "rome"}
-		var a Acceptance
-		if json.Unmarshal(check, &a) == nil && a.check(plan, config.Neighbour{}) == nil {
-			var token [probe.TokenLength]byte
-			if copy(token[:], a.Token) != probe.TokenLength || len(bare(a.Next)) == 0 || len(a.Next) > migration.MostAddresses {
-				t.Fatalf("taken: %+v", a)
-			}
-		}
-		var p Prepared
-		if json.Unmarshal(prepare, &p) == nil && p.check(plan) == nil {
-			at, _, _ := strings.Cut(strings.TrimPrefix(p.Memory, "tcp:"), ",")
-			if _, err := netip.ParseAddrPort(at); err != nil || strings.Count(p.Memory, ",") > 1 || len(p.Tunnels) > migration.MostAddresses {
-				t.Fatalf("taken: %+v", p)
-			}
-		}
-	})
-}
-
-// TestAnswersAreChecked: an answer that would have QEMU run a command is refused.
-func TestAnswersAreChecked(t *testing.T) {
-	good := Prepared{TunnelKey: strings.Repeat("A", 43) + "=", Tunnel: netip.MustParseAddrPort("10.0.0.1:700")}
-	for memory, ok := range map[string]bool{
-		"tcp:10.0.0.1:4444": true, "tcp:[fe80::1%gwm1]:4444,mptcp=on": true, "exec:touch /x": false, "fd:3": false, "unix:/run/x": false,
-		"tcp:10.0.0.1:4444,reconnect=1": false, "": false, "10.0.0.1:4444": false,
-	} {
-		p := good
-		p.Memory = memory
-		if err := p.check(migration.Plan{Transfer: "qemu-mptcp"}); (err == nil) != ok {
-			t.Errorf("memory to %q: %v", memory, err)
-		}
-	}
-	if err := good.check(migration.Plan{Transfer: "lanes"}); err != nil {
-		t.Error(err)
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -243,7 +244,7 @@ func TestHandedAddresses(t *testing.T) {
 	old.Prefix, old.Home = netip.MustParsePrefix("10.1.1.30/24"), "paris"
 	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
 	plan := migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
-	p := Preparation{Plan: plan, Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
+	p := talk.Preparation{Plan: plan, Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
 	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p, keepsOld: true}}
 	g := &Guest{Held: m.expected()}
 	if m.work.guest = g; g.Held.Boot != "first" {
@@ -262,7 +263,7 @@ func TestHandedAddresses(t *testing.T) {
 		t.Errorf("at its source: boot %q, %v", out.work.boot, err)
 	}
 	p.Boot, p.Description.Memory = strings.Repeat("x", care.LongestBoot+1), 1<<28
-	refusedBy(t, "a long boot id", p.check(), "a boot id of")
+	refusedBy(t, "a long boot id", p.Check(), "a boot id of")
 }
 
 // TestStrays: on its active NIC a guest may have other addresses of this site's subnet, unless another guest has them.

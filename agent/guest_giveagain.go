@@ -29,13 +29,13 @@ func notCurrent(held []migration.Address) []migration.Address {
 func (a *Agent) asHanded(h care.Held, info guest.Info) bool {
 	active, spare := a.strays(h, info)
 	has := addressesOf(info, h.Description.NICs[h.Active])
-	return len(active)+len(spare) == 0 && len(without(bare(h.Addresses), has)) == 0
+	return len(active)+len(spare) == 0 && len(without(migration.Bare(h.Addresses), has)) == 0
 }
 
 // strays are the addresses that a guest has on its NICs by its own configuration alone. On the active one those of this
 // site's subnet, and of a family of which it has none, are its own affair, unless another guest here has them.
 func (a *Agent) strays(h care.Held, info guest.Info) (active, spare []netip.Addr) {
-	taken, own := a.takenAddresses(), bare(h.Addresses)
+	taken, own := a.takenAddresses(), migration.Bare(h.Addresses)
 	active = without(addressesOf(info, h.Description.NICs[h.Active]), own)
 	active = slices.DeleteFunc(active, func(addr netip.Addr) bool {
 		owner, has := taken[addr]
@@ -105,7 +105,7 @@ func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, i
 		}
 	}
 	if len(kept) > 0 { // last, as the NIC may stay up for them
-		retire.Addrs, retire.Stay, retire.Keep = bare(kept), false, true
+		retire.Addrs, retire.Stay, retire.Keep = migration.Bare(kept), false, true
 		sentBy(&retire, kept, given)
 		if err := c.Retire(ctx, retire); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/outside"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -58,7 +59,7 @@ func (g *Guest) setLink(ctx context.Context, mac string, up bool) error {
 
 // grantable are those of the next addresses that can be given by DHCP, or to a guest
 // that has IPv6 turned off: of IPv4.
-func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Address, error) {
+func (a *Agent) grantable(offer talk.Offer, next []migration.Address) ([]migration.Address, error) {
 	next = slices.DeleteFunc(next, func(addr migration.Address) bool {
 		if addr.Prefix.Addr().Is4() {
 			return false

@@ -47,7 +47,7 @@ func (m *incoming) survive(ctx context.Context) {
 	if m.rec.Snapshot().Survival != nil {
 		return
 	}
-	o := record.Judge{Held: bare(m.plan.Held), Next: bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
+	o := record.Judge{Held: migration.Bare(m.plan.Held), Next: migration.Bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
 	if o.Keeps {
 		o.Next = nil
 	}
@@ -90,7 +90,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour, l
 		ctx, cancel = limits.AskGuest.On(ctx)
 		defer cancel()
 	}
-	addrs := bare(slices.Concat(rep.Old, rep.Next))
+	addrs := migration.Bare(slices.Concat(rep.Old, rep.Next))
 	all := <-listConnections(ctx, g, addrs)
 	flows, err := netstate.Flows(d.Guest)
 	if all.err != nil || err != nil || all.Omitted > 0 {
@@ -98,7 +98,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour, l
 	}
 	s := rep.Survival
 	before := byFate(s)
-	s.Follow(all.List, flows, bare(rep.Next), now)
+	s.Follow(all.List, flows, migration.Bare(rep.Next), now)
 	if before[migration.Tunnelled] != s.Tunnelled {
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)
@@ -138,7 +138,7 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 	}
 	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
-	users, err := m.guest.channel().Users(ctx, bare(m.plan.Held)...)
+	users, err := m.guest.channel().Users(ctx, migration.Bare(m.plan.Held)...)
 	m.noteRoom(users.MPTCP)
 	m.plan.Connections = users.MPTCP
 	if err != nil {

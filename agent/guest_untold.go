@@ -132,7 +132,7 @@ func (m *outgoing) noteUntold(info guest.Info) {
 // for. A spare NIC's IPv4 addresses that stand by themselves are our own: it lingers for them
 // after a move, or was made ready for one that was given up (cmd/guest/address).
 func (a *Agent) untold(held care.Held, info guest.Info) []netip.Prefix {
-	known := slices.Concat(bare(held.Addresses), held.ToDrop)
+	known := slices.Concat(migration.Bare(held.Addresses), held.ToDrop)
 	var out []netip.Prefix
 	for _, nic := range info.NICs {
 		spare := ownNIC(held.Description, nic.MAC) && !strings.EqualFold(held.Description.NICs[held.Active].MAC, nic.MAC)

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -97,14 +98,14 @@ func toldOf(t *testing.T, a *Agent, came, left map[migration.Outcome]migration.P
 			name, try := fmt.Sprintf("%s, %s, ", outcome, which), plan
 			try.Epoch = epoch
 			answer, err := a.peerRelease(callFrom(t, "paris", plan.ID, try))
-			if r, is := answer.(ReleaseAnswer); is {
+			if r, is := answer.(talk.ReleaseAnswer); is {
 				r.Now = 0
 				answer = r
 			}
 			keep(name+"release", answer, err)
 			answer, err = a.peerRefill(callFrom(t, "paris", plan.ID, Refill{Epoch: epoch}))
 			keep(name+"refill", answer, err)
-			answer, err = a.peerAbort(callFrom(t, "paris", plan.ID, Undo{Epoch: epoch, Released: true}))
+			answer, err = a.peerAbort(callFrom(t, "paris", plan.ID, talk.Undo{Epoch: epoch, Released: true}))
 			keep(name+"taken back", answer, err)
 			keep(name+"journal", a.records.HasEnded(plan.ID+"-destination.json", epoch), nil)
 		}
@@ -114,12 +115,12 @@ func toldOf(t *testing.T, a *Agent, came, left map[migration.Outcome]migration.P
 		}
 		answer, err := a.peerLanded(callFrom(t, "paris", plan.ID, nil))
 		var r record.Report
-		if l, is := answer.(LandedAnswer); is {
+		if l, is := answer.(talk.LandedAnswer); is {
 			takeOver(&r, l.Report, 0)
 			r.Notes, r.Survival = nil, nil
 		}
 		keep(string(outcome)+", landed", r, err)
-		_, err = a.incomingFor(Preparation{Plan: plan})
+		_, err = a.incomingFor(talk.Preparation{Plan: plan})
 		keep(string(outcome)+", a late prepare", nil, err)
 		answer, err = a.peerCourse(callFrom(t, "paris", left[outcome].ID, nil))
 		keep(string(outcome)+", course", answer, err)

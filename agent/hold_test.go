@@ -3,6 +3,7 @@ package agent
 import (
 	"testing"
 
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -23,7 +24,7 @@ func TestAckOnlyToASourceThatWaitsForIt(t *testing.T) {
 		facts := vm.Facts{Hold: hold}
 		in := &incoming{
 			plan: migration.Plan{Transfer: "lanes"},
-			work: &destinationWork{guest: &Guest{}, preparation: Preparation{Facts: facts}},
+			work: &destinationWork{guest: &Guest{}, preparation: talk.Preparation{Facts: facts}},
 		}
 		if opts := in.options(); opts.HoldSwitchover != want {
 			t.Errorf("%s: the destination acknowledges: %v", hold, opts.HoldSwitchover)

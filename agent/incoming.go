@@ -17,6 +17,7 @@ import (
 	"godwit/agent/priority"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -25,7 +26,7 @@ import (
 // others read it under mu.
 type incoming struct {
 	a      *Agent
-	offer  Offer
+	offer  talk.Offer
 	plan   migration.Plan
 	rec    *record.Record
 	log    *journal.File
@@ -60,8 +61,8 @@ type incoming struct {
 // destinationJournal is the state that survives the agent.
 type destinationJournal struct {
 	Side        string                `json:"side"` // "destination"
-	Offer       Offer                 `json:"offer"`
-	Preparation Preparation           `json:"preparation"`
+	Offer       talk.Offer            `json:"offer"`
+	Preparation talk.Preparation      `json:"preparation"`
 	State       migration.Destination `json:"state"`
 	Held        care.Held             `json:"held"`
 	Ran         bool                  `json:"ran"`              // or may have: its disks are not to be removed

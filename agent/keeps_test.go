@@ -20,6 +20,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/outside"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -79,7 +80,7 @@ func comes(t *testing.T, a *Agent) *incoming {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", To: "rome", Epoch: 2}
-	p := Preparation{Plan: plan, Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda"}}}}
+	p := talk.Preparation{Plan: plan, Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda"}}}}
 	return &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p}}
 }
 
@@ -105,7 +106,7 @@ func TestRefusedArrivalLeavesDisks(t *testing.T) {
 func TestPrepareOfAKnownName(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Epoch: 2}})
+	_, err := a.incomingFor(talk.Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Epoch: 2}})
 	refusedBy(t, "a guest of that name is here", err, "of that name is on this host")
 	if found, err := filepath.Glob(a.config.StatePath("journal", "*")); err != nil || len(found) > 0 {
 		t.Errorf("written: %v, %v", found, err)
@@ -163,7 +164,7 @@ func TestTakenIsNotForgotten(t *testing.T) {
 	m.plan.Next = []migration.Address{{Prefix: next, Home: "rome"}}
 	m.work.guest = &Guest{}
 	looks := make(chan struct{}, 2)
-	m.work.guard = addresses.Watch(t.Context(), bare(m.plan.Next), time.Millisecond, func(context.Context, netip.Addr) (string, bool) {
+	m.work.guard = addresses.Watch(t.Context(), migration.Bare(m.plan.Next), time.Millisecond, func(context.Context, netip.Addr) (string, bool) {
 		select {
 		case looks <- struct{}{}:
 		default:

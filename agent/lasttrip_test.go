@@ -10,6 +10,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/disks"
+	"godwit/agent/talk"
 	"godwit/agent/ways"
 	"godwit/migration"
 )
@@ -62,7 +63,7 @@ func twoWays(t *testing.T, transfer string, guests, memory time.Duration) (*outg
 		reflectAfter(t, ends[i], after)
 	}
 	m.plan.Transfer, m.plan.Tunnel = transfer, "auto"
-	m.work.accepted = Acceptance{Token: make([]byte, 16), Ends: ends[:1]}
+	m.work.accepted = talk.Acceptance{Token: make([]byte, 16), Ends: ends[:1]}
 	return m, n
 }
 

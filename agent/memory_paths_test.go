@@ -13,6 +13,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/agent/ways"
 	"godwit/migration"
 )
@@ -50,7 +51,7 @@ func fastAndSlow(t *testing.T, transfer string, fast, slow []string) (*outgoing,
 	for addr, from := range map[string][]string{fast2: fast, slow2: slow} {
 		reflectTo(t, netip.AddrPortFrom(netip.MustParseAddr(addr), port), from...)
 	}
-	m.work.accepted = Acceptance{Token: make([]byte, 16), Probe: port}
+	m.work.accepted = talk.Acceptance{Token: make([]byte, 16), Probe: port}
 	m.plan.Transfer, m.plan.Tunnel = transfer, "auto"
 	return m, n
 }
@@ -126,7 +127,7 @@ func TestPathsThatReachEachOther(t *testing.T) {
 func TestCheckSaysBuffers(t *testing.T) {
 	m := &outgoing{
 		plan: migration.Plan{From: "paris", To: "rome", Transfer: "mptcp"}, rec: record.New("paris", migration.Plan{}, time.Now()),
-		work: &sourceWork{accepted: Acceptance{Buffers: &peer.Buffers{Receive: 1 << 20}}},
+		work: &sourceWork{accepted: talk.Acceptance{Buffers: &peer.Buffers{Receive: 1 << 20}}},
 	}
 	all := ways.Connections(m.plan, []peer.Path{{Name: "a-b", Rate: 5e8}, {Name: "c-d", Rate: 5e8}}, []time.Duration{100 * time.Millisecond, 100 * time.Millisecond})
 	m.noteBuffers(all)

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -66,7 +67,7 @@ func TestLeavesWithAWayBack(t *testing.T) {
 // checkedBy is the answer to the check of a migration to a.
 func checkedBy(t *testing.T, a *Agent, plan migration.Plan) error {
 	t.Helper()
-	body, err := json.Marshal(Offer{Plan: plan, Description: config.Description{Name: plan.Guest}})
+	body, err := json.Marshal(talk.Offer{Plan: plan, Description: config.Description{Name: plan.Guest}})
 	if err != nil {
 		t.Fatal(err)
 	}

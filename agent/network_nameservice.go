@@ -75,8 +75,8 @@ func (a *Agent) hasAddresses(guest string, addrs []migration.Address) bool {
 	if err != nil || a.hasLetGo(g) {
 		return false
 	}
-	here := bare(g.held().Addresses)
-	return !slices.ContainsFunc(bare(addrs), func(addr netip.Addr) bool { return !slices.Contains(here, addr) })
+	here := migration.Bare(g.held().Addresses)
+	return !slices.ContainsFunc(migration.Bare(addrs), func(addr netip.Addr) bool { return !slices.Contains(here, addr) })
 }
 
 // hasLetGo says whether a migration of the guest has let it go: its next host tells of it by then, though what it was here is not

@@ -83,7 +83,7 @@ func TestCheckHeard(t *testing.T) {
 	} {
 		p := goodPreparation()
 		p.Routers = c.all
-		if err := p.check(); (err == nil) != c.ok {
+		if err := p.Check(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 		d := &detour.Detour{ID: "m-00000001", Guest: "web", OffLink: &detour.OffLink{Tap: "t0a", Heard: c.all}}

@@ -11,10 +11,14 @@ import (
 	"godwit/agent/capable"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/qemu"
 )
+
+// urlOf is where another host is asked about a migration.
+func urlOf(id, what string) string { return "/v1/migrations/" + id + "/" + what }
 
 // peerAPI is what other agents of the fleet may ask.
 func (a *Agent) peerAPI() http.Handler {
@@ -47,11 +51,11 @@ func (a *Agent) peerAPI() http.Handler {
 // Nothing is kept: two checks at once may be told the same address, and the
 // second prepare is refused then.
 func (a *Agent) peerCheck(r *http.Request) (any, error) {
-	var offer Offer
+	var offer talk.Offer
 	if err := peer.Decode(r, &offer); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(a.admit(r, offer.Plan), checkPlan(offer.Plan, offer.Description), a.wayBack(offer.Plan)); err != nil {
+	if err := cmp.Or(a.admit(r, offer.Plan), talk.CheckPlan(offer.Plan, offer.Description), a.wayBack(offer.Plan)); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(offer.Sample.Check(), a.capable(r.Context(), offer)); err != nil {
@@ -63,7 +67,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	}
 	has := a.beginHas(r.Context(), offer)
 	buffers := peer.KernelBuffers()
-	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: ends, Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true}
+	answer := talk.Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: ends, Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true}
 	if len(answer.Ends) > 0 {
 		answer.Probe = answer.Ends[0].Port()
 	}
@@ -71,7 +75,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		answer.Next, answer.Has = offer.Plan.Held, <-has
 		return answer, nil
 	}
-	next, err := a.book.Free(r.Context(), offer.Plan.Want, offer.Plan.Guest, bare(offer.Plan.Held))
+	next, err := a.book.Free(r.Context(), offer.Plan.Want, offer.Plan.Guest, migration.Bare(offer.Plan.Held))
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +85,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		}
 	}
 	offer.Plan.Next = next
-	if err := checkPlan(offer.Plan, offer.Description); err != nil {
+	if err := talk.CheckPlan(offer.Plan, offer.Description); err != nil {
 		return nil, err
 	}
 	if offer.Plan.Network == "mptcp" || offer.Plan.Chosen {
@@ -111,7 +115,7 @@ func (a *Agent) admit(r *http.Request, plan migration.Plan) error {
 }
 
 // capable says what this host lacks for the guest.
-func (a *Agent) capable(ctx context.Context, offer Offer) error {
+func (a *Agent) capable(ctx context.Context, offer talk.Offer) error {
 	if _, err := a.guests.find(offer.Plan.Guest); err == nil {
 		return refuses(a.config.Host, offer, migration.CodeBusy, "it has a guest of that name already")
 	}
@@ -135,7 +139,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 		return refuses(a.config.Host, offer, migration.CodeHypervisor, "%v", err)
 	}
 	here := capable.Host{Name: a.config.Host, Version: host.Version.String(), Accel: host.Accel, Flags: capable.Flags(offer.Facts), Free: -1, MTU: a.config.Network.MTU} // room is looked at last
-	if err := here.Lacks(offer.guest()); err != nil {
+	if err := here.Lacks(offer.Guest()); err != nil {
 		return err
 	}
 	if err := netstate.Barred(a.config.Network.Bridge); err != nil {
@@ -154,14 +158,14 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 
 // peerPrepare makes everything ready and answers when it is.
 func (a *Agent) peerPrepare(r *http.Request) (any, error) {
-	var p Preparation
+	var p talk.Preparation
 	if err := peer.Decode(r, &p); err != nil {
 		return nil, err
 	}
 	if err := a.admit(r, p.Plan); err != nil {
 		return nil, err
 	}
-	if err := p.check(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(a.believe(p), a.namesake(p.Plan.Guest, p.Description)); err != nil {
@@ -231,7 +235,7 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := LandedAnswer{Report: rec.Snapshot()}
+	answer := talk.LandedAnswer{Report: rec.Snapshot()}
 	for _, d := range a.detours.List(answer.Report.Guest) {
 		for _, v := range d.Visiting {
 			answer.Leased = append(answer.Leased, v.Addr)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"godwit/agent/config"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -16,7 +17,7 @@ import (
 // lies, or was taken over, must not lead addresses here that are not its own to give.
 
 // believe says what of a preparation cannot be true.
-func (a *Agent) believe(p Preparation) error {
+func (a *Agent) believe(p talk.Preparation) error {
 	if err := a.uplinkOf(p.Plan.From, p.Tunnel.Addr(), "prepare guest "+p.Plan.Guest); err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (a *Agent) believe(p Preparation) error {
 
 // believeThere says what of a destination's answer to that cannot be true: tunnels end at uplinks of its own, and memory that QEMU sends by itself goes into one
 // of them, to which own are this host's ends, or, where it is not to be encrypted, to such an uplink.
-func (a *Agent) believeThere(plan migration.Plan, p Prepared, own []tunnel.Config) error {
+func (a *Agent) believeThere(plan migration.Plan, p talk.Prepared, own []tunnel.Config) error {
 	what := "prepare guest " + plan.Guest
 	if err := a.uplinkOf(plan.To, p.Tunnel.Addr(), what); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (a *Agent) believeThere(plan migration.Plan, p Prepared, own []tunnel.Confi
 			ends = append(ends, end)
 		}
 	}
-	to, _ := qemuAddress(p.Memory)
+	to, _ := talk.QEMUAddress(p.Memory)
 	switch {
 	case !plan.Direct() || !plan.Insecure && slices.Contains(ends, to.Addr()):
 		return nil

@@ -23,9 +23,9 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/metrics"
 	"godwit/agent/peer"
-	"godwit/agent/probe"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -91,21 +91,21 @@ func TestBelieve(t *testing.T) {
 	a := between(t)
 	other := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.30/24")}
 	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{other}}}
-	held := func(home, prefix string) func(*Preparation) {
-		return func(p *Preparation) {
+	held := func(home, prefix string) func(*talk.Preparation) {
+		return func(p *talk.Preparation) {
 			p.Plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}
 		}
 	}
 	for name, c := range map[string]struct {
-		change func(*Preparation)
+		change func(*talk.Preparation)
 		word   string
 	}{
-		"its own":                         {func(*Preparation) {}, ""},
+		"its own":                         {func(*talk.Preparation) {}, ""},
 		"comes home":                      {held("rome", "10.2.1.40/24"), ""},
 		"of a third site":                 {held("oslo", "10.3.1.9/24"), ""},
 		"of a home that nobody knows":     {held("cairo", "10.9.1.9/24"), ""},
 		"of another host of this site":    {held("rome2", "10.2.1.41/24"), ""},
-		"keeps its address":               {func(p *Preparation) { p.Plan.Network, p.Plan.Next = "tunnel", p.Plan.Held }, ""},
+		"keeps its address":               {func(p *talk.Preparation) { p.Plan.Network, p.Plan.Next = "tunnel", p.Plan.Held }, ""},
 		"home here, of another subnet":    {held("rome", "10.1.1.9/24"), "not in the guests' subnet 10.2.1.0/24"},
 		"of the subnet here, not of here": {held("cairo", "10.2.1.50/24"), "of the guests' subnet 10.2.1.0/24"},
 		"not of its home's subnet":        {held("oslo", "10.1.1.9/24"), "not in the guests' subnet 10.3.1.0/24"},
@@ -115,12 +115,14 @@ func TestBelieve(t *testing.T) {
 		"of a host, by which it is asked": {held("cairo", "192.0.2.3/32"), "host oslo's own"},
 		"the router here":                 {held("rome", "10.2.1.1/24"), "the router"},
 		"everybody's here":                {held("rome2", "10.2.1.255/24"), "the broadcast address"},
-		"a tunnel to anywhere":            {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("203.0.113.9:53") }, "no uplink of host paris"},
-		"memory by a tunnel to anywhere":  {func(p *Preparation) { p.MemoryTunnels = []pathTunnel{{End: netip.MustParseAddrPort("203.0.113.9:53")}} }, "no uplink of host paris"},
-		"memory by its own tunnel":        {func(p *Preparation) { p.MemoryTunnels = []pathTunnel{{End: p.Tunnel}} }, ""},
-		"next address of another subnet":  {func(p *Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.3.1.9/24") }, "next address 10.3.1.9"},
-		"next address of another home":    {func(p *Preparation) { p.Plan.Next[0].Home = "oslo" }, "next address"},
-		"next address, the router's":      {func(p *Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.2.1.1/24") }, "the router"},
+		"a tunnel to anywhere":            {func(p *talk.Preparation) { p.Tunnel = netip.MustParseAddrPort("203.0.113.9:53") }, "no uplink of host paris"},
+		"memory by a tunnel to anywhere": {func(p *talk.Preparation) {
+			p.MemoryTunnels = []talk.PathTunnel{{End: netip.MustParseAddrPort("203.0.113.9:53")}}
+		}, "no uplink of host paris"},
+		"memory by its own tunnel":       {func(p *talk.Preparation) { p.MemoryTunnels = []talk.PathTunnel{{End: p.Tunnel}} }, ""},
+		"next address of another subnet": {func(p *talk.Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.3.1.9/24") }, "next address 10.3.1.9"},
+		"next address of another home":   {func(p *talk.Preparation) { p.Plan.Next[0].Home = "oslo" }, "next address"},
+		"next address, the router's":     {func(p *talk.Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.2.1.1/24") }, "the router"},
 	} {
 		p := goodPreparation()
 		p.Tunnel = netip.MustParseAddrPort("192.0.2.1:700")
@@ -128,30 +130,6 @@ func TestBelieve(t *testing.T) {
 		err := a.believe(p)
 		if (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v, want %q", name, err, c.word)
-		}
-	}
-}
-
-// TestAcceptanceIsOfItsOwnNetworks: a destination gives addresses of its own.
-func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
-	p := goodPreparation().Plan
-	there := config.Neighbour{Host: "rome", V4: netip.MustParsePrefix("10.2.1.0/24")}
-	answer := func(home, prefix string) Acceptance {
-		return Acceptance{Token: make([]byte, probe.TokenLength), Next: []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}}
-	}
-	keeps := p
-	keeps.Network = "tunnel"
-	for name, c := range map[string]struct {
-		a    Acceptance
-		plan migration.Plan
-		ok   bool
-	}{
-		"good": {answer("rome", "10.2.1.20/24"), p, true}, "of another home": {answer("paris", "10.2.1.20/24"), p, false},
-		"of another subnet": {answer("rome", "10.1.1.99/24"), p, false}, "of a family that it has not": {answer("rome", "fd00::9/64"), p, true},
-		"keeps it": {answer("paris", "10.1.1.20/24"), keeps, true}, "keeps another": {answer("paris", "10.1.1.21/24"), keeps, false},
-	} {
-		if err := c.a.check(c.plan, there); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -257,8 +235,8 @@ func FuzzPeerWords(f *testing.F) {
 		f.Add(data)
 	}
 	add(goodRepoint())
-	add(Undo{Problem: migration.Problem{Code: "x", Text: "a\nb"}, Epoch: 1 << 63, Released: true})
-	add(LandedAnswer{Lease: -time.Hour, Report: record.Report{Notes: make([]string, 9), Survival: &record.Survival{Connections: []record.Survivor{{Fate: "eaten"}, {Fate: migration.Lost}}}}, Leased: []netip.Addr{{}}})
+	add(talk.Undo{Problem: migration.Problem{Code: "x", Text: "a\nb"}, Epoch: 1 << 63, Released: true})
+	add(talk.LandedAnswer{Lease: -time.Hour, Report: record.Report{Notes: make([]string, 9), Survival: &record.Survival{Connections: []record.Survivor{{Fate: "eaten"}, {Fate: migration.Lost}}}}, Leased: []netip.Addr{{}}})
 	f.Add([]byte(`{"lease":9223372036854775807,"migration":"m-00000000-../../rome"}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -276,7 +254,7 @@ func FuzzPeerWords(f *testing.F) {
 				t.Fatalf("%.100q", s)
 			}
 		}
-		var u Undo
+		var u talk.Undo
 		if decode(&u) {
 			record.SaneProblem(&u.Problem)
 			line(u.Text)
@@ -285,10 +263,10 @@ func FuzzPeerWords(f *testing.F) {
 				t.Fatalf("%+v: %v", u, next.Valid())
 			}
 		}
-		var l LandedAnswer
+		var l talk.LandedAnswer
 		if decode(&l) {
-			l.sane()
-			bare(l.Report.Next)
+			l.Sane()
+			migration.Bare(l.Report.Next)
 			if l.Lease < 0 || l.Lease > config.MostLease || len(l.Leased) > 2*migration.MostAddresses {
 				t.Fatalf("%+v", l)
 			}
@@ -304,16 +282,16 @@ func FuzzPeerWords(f *testing.F) {
 func TestOfferIsBounded(t *testing.T) {
 	a := between(t)
 	for name, c := range map[string]struct {
-		change func(*Offer)
+		change func(*talk.Offer)
 		word   string
 	}{
-		"more addresses than any guest has": {func(o *Offer) { o.Plan.Held = slices.Repeat(o.Plan.Held, 10_000) }, "10000 addresses"},
-		"an address that is none":           {func(o *Offer) { o.Plan.Held = append(o.Plan.Held, migration.Address{}) }, "an address that is none"},
-		"an address of no migration":        {func(o *Offer) { o.Plan.Held[0].Handover = "m-1" }, "no migration"},
-		"of another guest":                  {func(o *Offer) { o.Plan.Guest = "../x" }, `plan of guest "../x": the description is of "web"`},
+		"more addresses than any guest has": {func(o *talk.Offer) { o.Plan.Held = slices.Repeat(o.Plan.Held, 10_000) }, "10000 addresses"},
+		"an address that is none":           {func(o *talk.Offer) { o.Plan.Held = append(o.Plan.Held, migration.Address{}) }, "an address that is none"},
+		"an address of no migration":        {func(o *talk.Offer) { o.Plan.Held[0].Handover = "m-1" }, "no migration"},
+		"of another guest":                  {func(o *talk.Offer) { o.Plan.Guest = "../x" }, `plan of guest "../x": the description is of "web"`},
 	} {
 		good := goodPreparation()
-		o := Offer{Plan: good.Plan, Description: good.Description, Facts: good.Facts}
+		o := talk.Offer{Plan: good.Plan, Description: good.Description, Facts: good.Facts}
 		c.change(&o)
 		_, err := a.peerCheck(callFrom(t, "paris", o.Plan.ID, o))
 		refused(t, name, err, migration.CodeUsage, c.word)

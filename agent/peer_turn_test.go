@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"godwit/agent/detour"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -21,7 +22,7 @@ func TestLateTurn(t *testing.T) {
 	for _, c := range []struct {
 		ask  any
 		late bool
-	}{{Turn{2}, true}, {Turn{3}, false}, {nil, false}} {
+	}{{talk.Turn{Epoch: 2}, true}, {talk.Turn{Epoch: 3}, false}, {nil, false}} {
 		for what, done := range map[string]string{"home": "there is none", "away": ""} { // no detour was made, which is asked for then
 			err := link.Call(t.Context(), http.MethodPost, "/v1/migrations/"+plan.ID+"/"+what, c.ask, nil)
 			says := ""
@@ -45,7 +46,7 @@ func TestHomeAfterTheRefusal(t *testing.T) {
 	addr := netip.MustParseAddr("10.2.1.20")
 	place(a, &detour.Detour{ID: plan.ID, Guest: "web", Peer: "paris", Coming: []netstate.Visiting{{Addr: addr}}},
 		&detour.Detour{ID: "m-00000002", Guest: "web", Peer: "paris", Leased: true, Away: []netstate.Away{{Addr: addr, Active: true}}})
-	_, err := a.peerHome(callFrom(t, "paris", plan.ID, Turn{3}))
+	_, err := a.peerHome(callFrom(t, "paris", plan.ID, talk.Turn{Epoch: 3}))
 	refused(t, "home", err, migration.CodeUsage, plan.ID, "given up")
 	if d := placed(a, "m-00000002"); len(d.Away) != 1 {
 		t.Errorf("it is led nowhere: %+v", d)

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -177,7 +178,7 @@ func TestToldThatItIsLost(t *testing.T) {
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{"paris"}}}}
 		r.SetPathValue("id", plan.ID)
 		got, err := a.peerAbort(r)
-		answer, _ := got.(ReleaseAnswer)
+		answer, _ := got.(talk.ReleaseAnswer)
 		state := m.snapshot()
 		if lost := status != vm.Completed; err != nil || lost != (answer.State == "declined") || lost != (state.Outcome == migration.Failed) || lost == state.Running() {
 			t.Errorf("%s: %+v, %v; %+v", name, answer, err, state)

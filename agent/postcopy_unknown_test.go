@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/internal/lasting/lastingtest"
 	"godwit/migration"
 	"godwit/transfer/proxy"
@@ -71,7 +72,7 @@ func TestMayStarve(t *testing.T) {
 				}
 			}
 			journalOf(t, a, p.Plan.ID, destinationJournal{
-				Side: "destination", Offer: Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
+				Side: "destination", Offer: talk.Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
 				State: migration.Destination{Landing: migration.Starting, Epoch: p.Plan.Epoch, Released: true, Loaded: true},
 			})
 			a.resumeMigrations(t.Context(), a.readopt(t.Context()))

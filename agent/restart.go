@@ -11,6 +11,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -55,7 +56,7 @@ func (j destinationJournal) valid(id string) error {
 		err = fmt.Errorf("it is of migration %q", j.Offer.Plan.ID)
 	}
 	if err == nil {
-		err = j.Preparation.check()
+		err = j.Preparation.Check()
 	}
 	if err == nil && j.Held.Dir != "" && !statefile.DirectlyIn(j.Held.Dir, "guests") {
 		err = fmt.Errorf("directory %.200q is not of a guest", j.Held.Dir)
@@ -86,7 +87,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	}
 	m := &outgoing{
 		a: a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, itself: itselfBy(j.Plan), state: j.State, log: log,
-		work: &sourceWork{skew: j.Skew, prepared: Prepared{Coming: j.Coming, Home: j.Home}},
+		work: &sourceWork{skew: j.Skew, prepared: talk.Prepared{Coming: j.Coming, Home: j.Home}},
 		rec:  record.New(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
 		process: j.QEMU, nextMode: j.Next,
 	}

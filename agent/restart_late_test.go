@@ -21,6 +21,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -122,7 +123,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 		{"its destination", false, func(h care.Held) any {
 			p.Plan.ID = plan.ID
 			return destinationJournal{
-				Side: "destination", Offer: Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
+				Side: "destination", Offer: talk.Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
 				State: migration.Destination{Landing: migration.Waiting, Epoch: 3, Released: true},
 			}
 		}, func(a *Agent) bool {
@@ -267,7 +268,7 @@ func TestTakenBackWhileItStarves(t *testing.T) {
 			}
 			p.Plan.Epoch = 3
 			m := &incoming{
-				a: a, offer: Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, state: c.state, wake: make(chan struct{}),
+				a: a, offer: talk.Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, state: c.state, wake: make(chan struct{}),
 				rec: record.New("rome", p.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: h.Dir, work: &destinationWork{preparation: p},
 			}
 			m.ran.Store(true)
@@ -315,7 +316,7 @@ func TestKeptWhileItStarved(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &incoming{
-		a: a, offer: Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, wake: make(chan struct{}),
+		a: a, offer: talk.Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, wake: make(chan struct{}),
 		state: migration.Destination{Landing: migration.Leaving, Epoch: p.Plan.Epoch, Released: true, Loaded: true},
 		rec:   record.New("rome", p.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: h.Dir, work: &destinationWork{preparation: p},
 	}

@@ -17,6 +17,7 @@ import (
 	"godwit/agent/owed"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -225,7 +226,7 @@ func TestLostGuestIsNotTakenForHeld(t *testing.T) {
 		}
 		link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			t.Errorf("%s: the destination is told %s", at, r.URL.Path)
-			peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
+			peer.Answer(w, talk.ReleaseAnswer{State: "declined"}, nil)
 		}))
 		m := &outgoing{
 			a: a, guest: &Guest{}, plan: plan, link: link, state: sourceDoing(t, at), log: log, lost: true, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),

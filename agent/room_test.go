@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"godwit/agent/config"
+	"godwit/agent/talk"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/vm"
@@ -48,7 +49,7 @@ func TestRoomWhereDisksLie(t *testing.T) {
 			state := a.config.State
 			mounted(t, state, c.state)
 			mounted(t, a.config.StatePath("disks"), c.disks)
-			offer := Offer{
+			offer := talk.Offer{
 				Plan: migration.Plan{ID: "m", Guest: "web", Transfer: "lanes"}, Touched: c.touched,
 				Description: config.Description{Disks: []vm.Disk{{ID: "a"}}},
 				Facts:       vm.Facts{Memory: 1 << 40, Disks: []vm.Disk{{ID: "a", Size: c.disk}}},

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/agent/sample"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -32,7 +33,7 @@ func TestHungStorageHoldsUpNobody(t *testing.T) {
 			a := between(t)
 			plan := migration.Plan{ID: "m-00000002", Guest: "db", Epoch: 2, From: "paris"}
 			a.incoming[plan.ID] = &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), state: migration.Destination{Landing: migration.Waiting},
-				work: &destinationWork{preparation: Preparation{Plan: plan, Description: config.Description{Disks: []vm.Disk{{ID: "a"}}}, Facts: vm.Facts{Disks: []vm.Disk{{ID: "a", Size: 1 << 20}}}}}}
+				work: &destinationWork{preparation: talk.Preparation{Plan: plan, Description: config.Description{Disks: []vm.Disk{{ID: "a"}}}, Facts: vm.Facts{Disks: []vm.Disk{{ID: "a", Size: 1 << 20}}}}}}
 			asked, answers := make(chan struct{}), make(chan struct{})
 			stat, read := statFile, pastOf
 			hang := func() { close(asked); <-answers }
@@ -72,7 +73,7 @@ func TestHungVisitsHoldUpNobody(t *testing.T) {
 	for name, ask := range map[string]func(){
 		"a look at the host": func() { a.lookAtHost(t.Context(), &under) },
 		"a check": func() {
-			if has := <-a.beginHas(t.Context(), Offer{Plan: migration.Plan{Guest: "web"}, Sample: &sample.Pages{Pages: []uint64{7}, Hashes: []uint64{8}}}); has != nil {
+			if has := <-a.beginHas(t.Context(), talk.Offer{Plan: migration.Plan{Guest: "web"}, Sample: &sample.Pages{Pages: []uint64{7}, Hashes: []uint64{8}}}); has != nil {
 				t.Errorf("it has %v", has)
 			}
 		},

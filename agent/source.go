@@ -13,6 +13,7 @@ import (
 	"godwit/agent/compare"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/vm"
@@ -145,7 +146,7 @@ func (m *outgoing) flip(ctx context.Context) error {
 	}
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on.
-		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", Turn{m.plan.Epoch}, nil) }); err != nil {
+		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", talk.Turn{Epoch: m.plan.Epoch}, nil) }); err != nil {
 			return err
 		}
 		begun := time.Now()
@@ -252,7 +253,7 @@ func (m *outgoing) drain(ctx context.Context, t *os.File) {
 func (m *outgoing) unflip(ctx context.Context) error {
 	err := m.a.detours.Flip(m.detourID(), false)
 	if m.comesHome() {
-		away := limits.UndoAway.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "away", Turn{m.plan.Epoch}, nil) })
+		away := limits.UndoAway.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "away", talk.Turn{Epoch: m.plan.Epoch}, nil) })
 		if away != nil {
 			m.keepAway()
 		}

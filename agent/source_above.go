@@ -18,7 +18,7 @@ import (
 
 // settleAbove has such a guest keep its address, where nobody has said otherwise.
 func (m *outgoing) settleAbove(info guest.Info) error {
-	device, addr := above(info, bare(m.plan.Held))
+	device, addr := above(info, migration.Bare(m.plan.Held))
 	spare := spareIsPart(info, m.guest.held().Description, m.plan.Active)
 	otherwise := m.plan.Network != "auto" || m.plan.Want.IsValid()
 	switch {

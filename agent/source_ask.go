@@ -108,7 +108,7 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 func callOf(host string, plan migration.Plan, e record.Event) hook.Call {
 	return hook.Call{
 		Event: e.Name, Host: host, Role: plan.RoleOf(host), Phase: e.Phase, Time: time.Unix(0, e.At), Text: e.Text,
-		Old: bare(plan.Held), Next: bare(plan.Next), Plan: plan,
+		Old: migration.Bare(plan.Held), Next: migration.Bare(plan.Next), Plan: plan,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/netstate"
@@ -156,7 +157,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 
 // askThere has the destination say whether it can take the guest, and its clock.
 func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
-	m.work.offer = Offer{
+	m.work.offer = talk.Offer{
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: capable.Flags(m.work.facts),
 		Touched: capable.ResidentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint,
 		MTU: m.a.config.Network.MTU, NoIPv6: m.work.noIPv6,
@@ -178,7 +179,7 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 		return err
 	}
 	back := time.Now()
-	if err := m.work.accepted.check(m.plan, n); err != nil {
+	if err := m.work.accepted.Check(m.plan, n); err != nil {
 		return err
 	}
 	m.work.skew = time.Duration(m.work.accepted.Now - (m.rec.Stamp(sent)+m.rec.Stamp(back))/2)

@@ -8,6 +8,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -57,7 +58,7 @@ func TestClocksAsTheGuestRuns(t *testing.T) {
 			work: &sourceWork{skew: ahead + since}, rec: record.New("paris", plan, time.Now()),
 		}
 		m.a.ctx = t.Context()
-		if err := m.askRelease(t.Context(), &ReleaseAnswer{}, nil); err != nil {
+		if err := m.askRelease(t.Context(), &talk.ReleaseAnswer{}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if off := (m.work.skew - want).Abs(); off > since/2 {

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
@@ -22,7 +23,6 @@ const (
 	lookEvery     = 10 * time.Millisecond  // at QEMU's figures
 	progressEvery = 200 * time.Millisecond // for watchers
 	multifdLeast  = 2                      // channels
-	multifdMost   = 4
 )
 
 // copyFlushed copies memory, and keeps disks flushed meanwhile.
@@ -122,7 +122,7 @@ func channelsOver(p migration.Plan, paths int) int {
 	if p.Transfer != "qemu-multifd" {
 		return 0
 	}
-	return min(max(multifdLeast, paths), multifdMost)
+	return min(max(multifdLeast, paths), talk.MostChannels)
 }
 
 // migrateOptions are the same at both ends but for the URI, and for what a destination does.

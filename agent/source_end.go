@@ -17,6 +17,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -185,11 +186,11 @@ const landingPause = 300 * time.Millisecond
 
 // askLanded asks the destination what has become of the guest, and of what it needs from here.
 func (m *outgoing) askLanded(ctx context.Context) error {
-	var landed LandedAnswer
+	var landed talk.LandedAnswer
 	if err := limits.Landed.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "landed", nil, &landed) }); err != nil {
 		return err
 	}
-	landed.sane()
+	landed.Sane()
 	there := landed.Report
 	if there.Epoch != 0 && there.Epoch != m.state.Epoch {
 		return fmt.Errorf("%s answers for epoch %d of migration %s, and this is %d", m.plan.To, there.Epoch, m.plan.ID, m.state.Epoch)

@@ -17,6 +17,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -119,7 +120,7 @@ func TestGuestIsNotLeftPaused(t *testing.T) {
 func TestLandedByThisTry(t *testing.T) {
 	for epoch, ok := range map[uint64]bool{0: true, 3: true, 2: false} { // 0: kept before reports had one
 		link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			peer.Answer(w, LandedAnswer{Report: record.Report{ID: "m-00000001", Epoch: epoch, Outcome: migration.Aborted}}, nil)
+			peer.Answer(w, talk.LandedAnswer{Report: record.Report{ID: "m-00000001", Epoch: epoch, Outcome: migration.Aborted}}, nil)
 		}))
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 3}
 		m := &outgoing{plan: plan, link: link, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: migration.Source{Epoch: 3}}
@@ -194,7 +195,7 @@ func TestLandingIsToldOnce(t *testing.T) {
 				peer.Answer(w, nil, &migration.Problem{Code: migration.CodeInternal, Text: "not now"})
 				return
 			}
-			peer.Answer(w, LandedAnswer{Report: record.Report{Outcome: migration.Completed, Handed: 5}}, nil)
+			peer.Answer(w, talk.LandedAnswer{Report: record.Report{Outcome: migration.Completed, Handed: 5}}, nil)
 			return
 		}
 		answer := record.EventsAnswer{Over: true, Born: 1, Events: all}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"godwit/agent/limits"
+	"godwit/migration"
 )
 
 // noteUsers says in the check what will become of the guest's connections, once its next addresses are known: those by IPv4 do not
@@ -47,13 +48,13 @@ func (m *outgoing) noteApart(ctx context.Context) {
 
 // givesNone says whether the guest has an address of that family, and gets none.
 func (m *outgoing) givesNone(family func(netip.Addr) bool) bool {
-	return slices.ContainsFunc(bare(m.plan.Held), family) && !slices.ContainsFunc(bare(m.plan.Next), family)
+	return slices.ContainsFunc(migration.Bare(m.plan.Held), family) && !slices.ContainsFunc(migration.Bare(m.plan.Next), family)
 }
 
 // alone is how many connections have subflows at addresses of that family alone: others follow by the other. Where the guest does
 // not say, all.
 func (m *outgoing) alone(ctx context.Context, family func(netip.Addr) bool) int {
-	elsewhere := slices.DeleteFunc(bare(m.plan.Held), family)
+	elsewhere := slices.DeleteFunc(migration.Bare(m.plan.Held), family)
 	if len(elsewhere) == 0 {
 		return m.plan.Connections
 	}

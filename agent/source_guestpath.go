@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,37 +16,10 @@ import (
 // This file chooses the pair of uplinks over which the tunnel is led: that of the first on each side that carry guests, and
 // where it does not answer, as an uplink is down, another.
 
-// likeTunnels is a port of one of the destination's ends for tunnels that answers probes as those do; 0: there is none.
-func (a Acceptance) likeTunnels(end netip.Addr) uint16 {
-	for _, e := range a.Ends {
-		if e.Addr() == end {
-			return e.Port()
-		}
-	}
-	return a.Probe
-}
-
-// mayEnd are those of the pairs of uplinks that carry guests at whose other side the destination may have its end of a tunnel, that of its
-// preferred one first. One of an earlier release does not say: it has it at its first.
-func (a Acceptance) mayEnd(pairs []peer.Path) []peer.Path {
-	var out []peer.Path
-	for _, end := range a.Ends {
-		for _, p := range pairs {
-			if p.Remote == end.Addr() {
-				out = append(out, p)
-			}
-		}
-	}
-	if len(out) > 0 {
-		return out
-	}
-	return slices.DeleteFunc(slices.Clone(pairs), func(p peer.Path) bool { return p.Remote != pairs[0].Remote })
-}
-
 // chooseGuestPath settles over which of the pairs of uplinks that carry guests the tunnel is led, and what a round trip takes
 // there: one by which this host has a tunnel of the guest's kind, see withTunnel. That none answers is a *migration.Problem of code path.
 func (m *outgoing) chooseGuestPath(ctx context.Context, pairs []peer.Path, has func(plan migration.Plan, over6 bool) error) error {
-	pairs, err := withTunnel(m.plan, m.work.accepted.mayEnd(pairs), has)
+	pairs, err := withTunnel(m.plan, m.work.accepted.MayEnd(pairs), has)
 	if err != nil {
 		return err
 	}

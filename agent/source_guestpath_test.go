@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,43 +15,10 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/agent/record"
-	"godwit/agent/ways"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
-
-// TestMayEnd: a tunnel ends where the destination says that it may; one of an earlier release says nothing, and has it at its first.
-func TestMayEnd(t *testing.T) {
-	pairs := []peer.Path{}
-	for _, local := range []string{"192.0.2.1", "192.0.2.2"} {
-		for _, remote := range []string{"198.51.100.1", "198.51.100.2"} {
-			pairs = append(pairs, peer.Path{Name: local[8:] + "-" + remote[11:], Local: netip.MustParseAddr(local), Remote: netip.MustParseAddr(remote)})
-		}
-	}
-	for _, c := range []struct{ ends, want []string }{
-		{nil, []string{"1-1", "2-1"}},
-		{[]string{"198.51.100.1:7", "198.51.100.2:8"}, []string{"1-1", "2-1", "1-2", "2-2"}},
-		{[]string{"198.51.100.2:8", "198.51.100.1:7"}, []string{"1-2", "2-2", "1-1", "2-1"}},
-		{[]string{"198.51.100.2:8"}, []string{"1-2", "2-2"}},
-		{[]string{"203.0.113.9:8"}, []string{"1-1", "2-1"}}, // prepare says whose configuration is to be mended
-	} {
-		a := Acceptance{Probe: 9}
-		for _, end := range c.ends {
-			a.Ends = append(a.Ends, netip.MustParseAddrPort(end))
-		}
-		if got := ways.Names(a.mayEnd(pairs)); !slices.Equal(got, c.want) {
-			t.Errorf("ends %v: %v, want %v", c.ends, got, c.want)
-		}
-		for _, end := range a.Ends {
-			if got := a.likeTunnels(end.Addr()); got != end.Port() {
-				t.Errorf("ends %v: port %d at %s", c.ends, got, end)
-			}
-		}
-		if got := a.likeTunnels(netip.MustParseAddr("198.51.100.3")); got != 9 {
-			t.Errorf("ends %v: port %d at another", c.ends, got)
-		}
-	}
-}
 
 // twoUplinks are uplinks that carry guests, and one between them that does not.
 func twoUplinks(first, second string) []config.Uplink {
@@ -101,7 +67,7 @@ func TestChooseGuestPath(t *testing.T) {
 		if len(ends) != 2 || err != nil {
 			t.Fatalf("ends %v, %v", ends, err)
 		}
-		accepted := Acceptance{Token: r.Token(), Ends: ends}
+		accepted := talk.Acceptance{Token: r.Token(), Ends: ends}
 		if c.older {
 			accepted.Ends, accepted.Probe = nil, accepted.Ends[0].Port()
 		}
@@ -144,7 +110,7 @@ func TestChoosesWhereItHasATunnel(t *testing.T) {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", Tunnel: tunnel.GRE}
 		m := &outgoing{
 			a: bareAgent(t, &config.Config{Port: port, Network: config.Network{MTU: 1400}}), plan: plan, rec: record.New("paris", plan, time.Now()),
-			work: &sourceWork{accepted: Acceptance{Token: r.Token(), Ends: []netip.AddrPort{netip.AddrPortFrom(ends[0], port), netip.AddrPortFrom(ends[1], port)}}},
+			work: &sourceWork{accepted: talk.Acceptance{Token: r.Token(), Ends: []netip.AddrPort{netip.AddrPortFrom(ends[0], port), netip.AddrPortFrom(ends[1], port)}}},
 		}
 		err := m.chooseGuestPath(t.Context(), pairs, func(_ migration.Plan, over6 bool) error {
 			if over6 && c.lacks6 || !over6 && c.lacks4 {
@@ -171,7 +137,7 @@ func TestAgreedEnd(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			p := Preparation{Tunnel: netip.MustParseAddrPort("127.0.1.1:700"), TunnelKey: public}
+			p := talk.Preparation{Tunnel: netip.MustParseAddrPort("127.0.1.1:700"), TunnelKey: public}
 			if c.asked != "" {
 				p.TunnelTo = netip.MustParseAddr(c.asked)
 			}

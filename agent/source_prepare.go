@@ -14,6 +14,7 @@ import (
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -31,20 +32,20 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.work.prepared = Prepared{}
+	m.work.prepared = talk.Prepared{}
 	m.work.laneKey = lanes.NewKey()
 	n, _ := m.a.config.Find(m.plan.To)
-	var offers []pathTunnel
+	var offers []talk.PathTunnel
 	if m.plan.Direct() && !m.plan.Insecure {
 		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs, nil, nil); err != nil {
 			return err
 		}
 	}
-	used, err := tunnel.InnerUsed(mostInner)
+	used, err := tunnel.InnerUsed(talk.MostInner)
 	if err != nil {
 		return err
 	}
-	request := Preparation{
+	request := talk.Preparation{
 		InnerUsed: used, MemoryTunnels: offers, LaneKey: m.work.laneKey,
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, Touched: m.work.offer.Touched,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
@@ -57,7 +58,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if err := m.call(ctx, "prepare", request, &m.work.prepared); err != nil {
 		return err
 	}
-	if err := m.work.prepared.check(m.plan); err != nil {
+	if err := m.work.prepared.Check(m.plan); err != nil {
 		return err
 	}
 	if err := m.a.believeThere(m.plan, m.work.prepared, m.work.memoryTunnels); err != nil {

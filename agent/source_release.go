@@ -10,6 +10,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/mptcp"
@@ -24,7 +25,7 @@ import (
 // when it has both.
 func (m *outgoing) letGo(ctx context.Context) error {
 	answers, followed := make(chan error, 1), make(chan struct{})
-	var answer ReleaseAnswer
+	var answer talk.ReleaseAnswer
 	go func() {
 		begun := time.Now()
 		err := m.askRelease(ctx, &answer, followed)
@@ -104,7 +105,7 @@ func (m *outgoing) tunnelHere() string {
 // askRelease repeats the release until the destination says running or declined. Any
 // other answer ends doubt too: it has the release, and waits for the rest of the guest. followed is closed when
 // the last of memory is followed.
-func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, followed <-chan struct{}) error {
+func (m *outgoing) askRelease(ctx context.Context, answer *talk.ReleaseAnswer, followed <-chan struct{}) error {
 	what := "release"
 	if m.state.InDoubt || m.lost {
 		what = "release?wait=50ms" // whatever the answer, soon
@@ -121,7 +122,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 		attempt, cancel := limits.Release.On(ctx)
 		err := limits.Says(attempt, m.link.CallEverywhere(attempt, m.work.spread, http.MethodPost, urlOf(m.plan.ID, what), m.plan, answer))
 		cancel()
-		answer.sane()
+		answer.Sane()
 		m.seeVanished(answer.Vanished)
 		switch {
 		case ctx.Err() != nil:
@@ -155,7 +156,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 // lastMoved changes with what moves of the last of memory. QEMU itself is not asked: in its
 // switchover it may answer nobody.
 func (m *outgoing) lastMoved() int64 {
-	if to, ok := qemuAddress(m.work.prepared.Memory); ok && m.plan.Direct() {
+	if to, ok := talk.QEMUAddress(m.work.prepared.Memory); ok && m.plan.Direct() {
 		waits, err := mptcp.Waiting(to)
 		if err != nil {
 			return time.Now().UnixNano() // not known: not denied
@@ -203,7 +204,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 func (m *outgoing) askRefusal(ctx context.Context, cause string) {
 	why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + cause}
 	m.rec.NoteOnce(why.Text) // in doubt it is asked again and again
-	if err := m.call(ctx, "abort", Undo{Problem: *why, Epoch: m.snapshot().Epoch, Released: true}, nil); err != nil {
+	if err := m.call(ctx, "abort", talk.Undo{Problem: *why, Epoch: m.snapshot().Epoch, Released: true}, nil); err != nil {
 		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
 	}
 }
@@ -220,7 +221,7 @@ func (m *outgoing) askRefusalSoon(ctx context.Context, cause string) {
 // waits for it to know that the guest runs here.
 func (m *outgoing) askAbort(ctx context.Context) error {
 	defer m.work.farewells.Wait()
-	why := Undo{Epoch: m.state.Epoch, Lost: m.state.Lost()}
+	why := talk.Undo{Epoch: m.state.Epoch, Lost: m.state.Lost()}
 	if m.state.Problem != nil {
 		why.Problem = *m.state.Problem
 	}
@@ -243,9 +244,17 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 }
 
 // abortLater goes on asking for as long as a destination waits for its source.
-func (m *outgoing) abortLater(why Undo) {
+func (m *outgoing) abortLater(why talk.Undo) {
 	ctx, cancel := context.WithTimeout(m.a.ctx, silence)
 	defer cancel()
 	err := m.call(ctx, "abort", why, nil)
 	m.a.log.Info("asked the destination to undo", "migration", m.plan.ID, "to", m.plan.To, "error", err)
+}
+
+// refused is the destination's refusal, for the reason that it gives, if any.
+func (m *outgoing) refused(why *migration.Problem) error {
+	if why == nil || why.Text == "" {
+		why = &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("host %s refused guest %s, and did not say why", m.plan.To, m.plan.Guest)}
+	}
+	return errors.Join(errDeclined, why)
 }

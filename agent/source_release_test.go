@@ -18,6 +18,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/peer/peertest"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -47,7 +48,7 @@ func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
 	var asked atomic.Int32
 	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
-		peer.Answer(w, ReleaseAnswer{State: "waiting", Vanished: "its QEMU is gone"}, nil)
+		peer.Answer(w, talk.ReleaseAnswer{State: "waiting", Vanished: "its QEMU is gone"}, nil)
 	}))
 	m := &outgoing{
 		a: a, guest: &Guest{}, link: link, plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
@@ -83,13 +84,13 @@ func TestRefusalWithoutAReason(t *testing.T) {
 	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch what := path.Base(r.URL.Path); {
 		case what == "landed":
-			peer.Answer(w, LandedAnswer{Report: record.Report{Outcome: migration.Aborted}}, nil)
+			peer.Answer(w, talk.LandedAnswer{Report: record.Report{Outcome: migration.Aborted}}, nil)
 		case what == "release" && asked.Add(1) == 1:
-			peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
+			peer.Answer(w, talk.ReleaseAnswer{State: "waiting"}, nil)
 		case what == "release" && asked.Load() == 2:
-			peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
+			peer.Answer(w, talk.ReleaseAnswer{State: "declined"}, nil)
 		default:
-			peer.Answer(w, ReleaseAnswer{State: "declined", Problem: long}, nil)
+			peer.Answer(w, talk.ReleaseAnswer{State: "declined", Problem: long}, nil)
 		}
 	}))
 	for _, at := range []migration.Effect{migration.Release, migration.Release, migration.AwaitLanding} {
@@ -100,7 +101,7 @@ func TestRefusalWithoutAReason(t *testing.T) {
 		m.a.ctx = t.Context()
 		begun, err := time.Now(), error(nil)
 		if at == migration.Release {
-			err = m.askRelease(t.Context(), &ReleaseAnswer{}, make(chan struct{}))
+			err = m.askRelease(t.Context(), &talk.ReleaseAnswer{}, make(chan struct{}))
 		} else {
 			err = m.askLanded(t.Context())
 		}
@@ -127,24 +128,24 @@ func TestPatienceAfterTheRelease(t *testing.T) {
 	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/abort"):
-			var ask Undo
+			var ask talk.Undo
 			if err := peer.Decode(r, &ask); err != nil || !ask.Released || ask.Epoch != 2 {
 				t.Errorf("%+v, %v", ask, err)
 			}
 			refusal.Store(true)
-			peer.Answer(w, ReleaseAnswer{}, nil)
+			peer.Answer(w, talk.ReleaseAnswer{}, nil)
 		case refusal.Load():
-			peer.Answer(w, ReleaseAnswer{State: "declined", Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: "no"}}, nil)
+			peer.Answer(w, talk.ReleaseAnswer{State: "declined", Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: "no"}}, nil)
 		default:
 			time.Sleep(5 * time.Millisecond)
-			peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
+			peer.Answer(w, talk.ReleaseAnswer{State: "waiting"}, nil)
 		}
 	}))
 	m := &outgoing{a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 	m.told.Store(&migration.Source{Epoch: plan.Epoch})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
-	var answer ReleaseAnswer
+	var answer talk.ReleaseAnswer
 	if err := m.askRelease(ctx, &answer, nil); !errors.Is(err, errDeclined) {
 		t.Errorf("%v, %+v", err, answer)
 	}
@@ -177,7 +178,7 @@ func silentAfterTheRelease(t *testing.T, mode, what string, lost bool) {
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
-		peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
+		peer.Answer(w, talk.ReleaseAnswer{State: "waiting"}, nil)
 	}))
 	m := &outgoing{
 		a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, migration.Release), lost: lost,
@@ -186,7 +187,7 @@ func silentAfterTheRelease(t *testing.T, mode, what string, lost bool) {
 	m.told.Store(&told)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
-	if err := m.askRelease(ctx, &ReleaseAnswer{}, nil); !errors.Is(err, errSilent) {
+	if err := m.askRelease(ctx, &talk.ReleaseAnswer{}, nil); !errors.Is(err, errSilent) {
 		t.Errorf("%v, and it was silent: %v", err, silent.Load())
 	}
 }
@@ -219,10 +220,10 @@ func TestReleaseFeedsAGuestThatWaitsForPages(t *testing.T) {
 					fed.Add(1)
 					peer.Answer(w, RefillAnswer{State: refillWhole}, nil)
 				case fed.Load() > 0 || !c.fed && asked.Add(1) > 3:
-					peer.Answer(w, ReleaseAnswer{State: "running"}, nil)
+					peer.Answer(w, talk.ReleaseAnswer{State: "running"}, nil)
 				default:
 					time.Sleep(5 * time.Millisecond)
-					peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
+					peer.Answer(w, talk.ReleaseAnswer{State: "waiting"}, nil)
 				}
 			}))
 			m := &outgoing{
@@ -233,7 +234,7 @@ func TestReleaseFeedsAGuestThatWaitsForPages(t *testing.T) {
 			close(followed)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 			defer cancel()
-			var answer ReleaseAnswer
+			var answer talk.ReleaseAnswer
 			if err := m.askRelease(ctx, &answer, followed); err != nil || answer.State != "running" {
 				t.Errorf("%v, %+v", err, answer)
 			}
@@ -315,7 +316,7 @@ func TestBeginsAgainWhenAllIsUndone(t *testing.T) {
 			default:
 				<-r.Context().Done()
 			}
-			peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
+			peer.Answer(w, talk.ReleaseAnswer{State: "declined"}, nil)
 		}))
 		m := &outgoing{
 			a: a, plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{},

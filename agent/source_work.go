@@ -10,6 +10,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/sample"
+	"godwit/agent/talk"
 	"godwit/agent/uplinks"
 	"godwit/agent/ways"
 	"godwit/netstate/tunnel"
@@ -32,8 +33,8 @@ type forwarder interface {
 type sourceWork struct {
 	// of check
 	facts        vm.Facts
-	offer        Offer
-	accepted     Acceptance
+	offer        talk.Offer
+	accepted     talk.Acceptance
 	capabilities []string        // of the program behind the guest's channel
 	users        guest.Users     // of the addresses that the guest has, as it said in check
 	noIPv6       bool            // see lacksIPv6
@@ -55,7 +56,7 @@ type sourceWork struct {
 	disksLooked <-chan int64             // bytes that disks take on their way; nil where no disk moves
 
 	// of prepare
-	prepared   Prepared
+	prepared   talk.Prepared
 	tunnel     string    // this end's name
 	readied    time.Time // when the guest was last asked to be ready
 	tunnelUsed time.Time // when something last went through the tunnel

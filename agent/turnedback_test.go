@@ -14,6 +14,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/peer/peertest"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -25,20 +26,20 @@ func TestWhyItDidNotArrive(t *testing.T) {
 	t.Cleanup(func() { limits.TurnedBack = limit })
 	asked := &migration.Problem{Code: migration.CodeAsked, Text: "aborted\non request"}
 	broke := &migration.Problem{Code: migration.CodePath, Text: "the stream broke"}
-	underWay := CourseAnswer{Course: courseUnderWay}
+	underWay := talk.CourseAnswer{Course: talk.CourseUnderWay}
 	for name, c := range map[string]struct {
-		answers  []CourseAnswer // the last again and again
-		released bool           // it is let go while that is asked
+		answers  []talk.CourseAnswer // the last again and again
+		released bool                // it is let go while that is asked
 		want     string
 	}{
-		"aborted":            {[]CourseAnswer{{Course: courseOver, Problem: asked}}, false, "aborted on request"},
-		"aborted just now":   {[]CourseAnswer{underWay, underWay, {Course: courseOver, Problem: asked}}, false, "aborted on request"},
-		"it broke":           {[]CourseAnswer{{Course: courseOver, Problem: broke}}, false, ""},
-		"nobody says why":    {[]CourseAnswer{{Course: courseOver}}, false, ""},
-		"let go":             {[]CourseAnswer{{Course: courseUnderWay, Released: true}}, false, ""},
-		"let go while asked": {[]CourseAnswer{underWay}, true, ""},
-		"it goes on":         {[]CourseAnswer{underWay}, false, ""},
-		"it knows nothing":   {[]CourseAnswer{{Course: courseUnknown}}, false, ""},
+		"aborted":            {[]talk.CourseAnswer{{Course: talk.CourseOver, Problem: asked}}, false, "aborted on request"},
+		"aborted just now":   {[]talk.CourseAnswer{underWay, underWay, {Course: talk.CourseOver, Problem: asked}}, false, "aborted on request"},
+		"it broke":           {[]talk.CourseAnswer{{Course: talk.CourseOver, Problem: broke}}, false, ""},
+		"nobody says why":    {[]talk.CourseAnswer{{Course: talk.CourseOver}}, false, ""},
+		"let go":             {[]talk.CourseAnswer{{Course: talk.CourseUnderWay, Released: true}}, false, ""},
+		"let go while asked": {[]talk.CourseAnswer{underWay}, true, ""},
+		"it goes on":         {[]talk.CourseAnswer{underWay}, false, ""},
+		"it knows nothing":   {[]talk.CourseAnswer{{Course: talk.CourseUnknown}}, false, ""},
 	} {
 		limits.TurnedBack.For = time.Minute
 		if name == "it goes on" {
@@ -77,11 +78,11 @@ func TestCourseSaysWhy(t *testing.T) {
 	m := &outgoing{a: a, plan: plan, rec: record.New("rome", plan, time.Now())}
 	why := &migration.Problem{Code: migration.CodeAsked, Text: "aborted on request"}
 	m.setState(migration.Source{Course: migration.Forward, Epoch: 2})
-	if got := m.course(); got.Course != courseUnderWay || got.Problem != nil {
+	if got := m.course(); got.Course != talk.CourseUnderWay || got.Problem != nil {
 		t.Errorf("under way: %+v", got)
 	}
 	m.setState(migration.Source{Course: migration.Undoing, Epoch: 2, Problem: why})
-	if got := m.course(); got.Course != courseOver || got.Problem == nil || *got.Problem != *why {
+	if got := m.course(); got.Course != talk.CourseOver || got.Problem == nil || *got.Problem != *why {
 		t.Errorf("turning back: %+v", got)
 	}
 }
@@ -101,7 +102,7 @@ func TestWhyIsSaidAtOnce(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	a.links["paris"] = peertest.Link(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked <- struct{}{}
-		peer.Answer(w, CourseAnswer{Course: courseUnderWay}, nil)
+		peer.Answer(w, talk.CourseAnswer{Course: talk.CourseUnderWay}, nil)
 	}), nil)
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: "precopy", Transfer: "lanes"}
 	g := &Guest{Machine: unloaded{}}

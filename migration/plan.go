@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -79,6 +80,17 @@ func CheckAddresses(all []Address) error {
 		}
 	}
 	return nil
+}
+
+// Bare are the addresses without their subnets, each once.
+func Bare(all []Address) []netip.Addr {
+	out := make([]netip.Addr, 0, len(all))
+	for _, a := range all {
+		if !slices.Contains(out, a.Prefix.Addr()) {
+			out = append(out, a.Prefix.Addr())
+		}
+	}
+	return out
 }
 
 // mayBeZone says whether text may be a device's name, or none.

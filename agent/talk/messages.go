@@ -1,4 +1,6 @@
-package agent
+// Package talk is what the agents of two hosts ask each other of a migration, and answer: in check, in prepare, at the release and after it. What
+// comes from another host is used as it is once it was checked here, or cut down to what can be meant.
+package talk
 
 import (
 	"encoding/json"
@@ -20,9 +22,6 @@ import (
 	"godwit/vm"
 )
 
-// urlOf is where another host is asked about a migration.
-func urlOf(id, what string) string { return "/v1/migrations/" + id + "/" + what }
-
 // Offer is what the source tells in check.
 type Offer struct {
 	Plan        migration.Plan     `json:"plan"`
@@ -36,6 +35,11 @@ type Offer struct {
 	// NoIPv6 is set where the guest has it turned off; see lacksIPv6.
 	NoIPv6 bool          `json:"no_ipv6,omitempty"`
 	Sample *sample.Pages `json:"sample,omitempty"` // of its memory; nil: none was taken, or memory goes by a transfer to which it is the same what the destination has
+}
+
+// Guest is what an offer says of the guest that this host must be capable of.
+func (o Offer) Guest() capable.Guest {
+	return capable.Guest{Name: o.Plan.Guest, Facts: o.Facts, Flags: o.CPUFlags, MTU: o.MTU, Started: len(o.Description.Start) > 0}
 }
 
 // Acceptance is the destination's answer in check.
@@ -54,8 +58,8 @@ type Acceptance struct {
 	Has []bool `json:"has,omitempty"` // of each page of the offer's sample, whether it has that already; nil: it does not say
 }
 
-// checkPlan says what of another host's plan of a guest cannot be meant, also where that is only asked about: each address is looked at then.
-func checkPlan(plan migration.Plan, d config.Description) error {
+// CheckPlan says what of another host's plan of a guest cannot be meant, also where that is only asked about: each address is looked at then.
+func CheckPlan(plan migration.Plan, d config.Description) error {
 	wrong := func(format string, a ...any) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("plan of guest %.100q: ", plan.Guest) + fmt.Sprintf(format, a...)}
 	}
@@ -87,7 +91,7 @@ type Preparation struct {
 	TunnelKey     string             `json:"tunnel_key"`               // public
 	Tunnel        netip.AddrPort     `json:"tunnel"`                   // outer address at the source
 	TunnelTo      netip.Addr         `json:"tunnel_to,omitzero"`       // at which of Acceptance.Ends its other end is to be; invalid: at the first
-	MemoryTunnels []pathTunnel       `json:"memory_tunnels,omitempty"` // for transfers that are direct
+	MemoryTunnels []PathTunnel       `json:"memory_tunnels,omitempty"` // for transfers that are direct
 	LaneKey       []byte             `json:"lane_key,omitempty"`       // of the lanes of our own data path, and of disks
 	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
 	Touched       int64              `json:"touched,omitempty"`        // see Offer; 0: it does not say
@@ -100,16 +104,16 @@ type Preparation struct {
 	Boot    string                   `json:"boot,omitempty"`    // see Held; "": it does not say
 }
 
-// check says what of a preparation cannot be meant. It comes from another host, and
+// Check says what of a preparation cannot be meant. It comes from another host, and
 // names, indices and lists in it are used as they are from then on.
-func (p Preparation) check() error {
+func (p Preparation) Check() error {
 	wrong := func(format string, a ...any) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare guest: " + fmt.Sprintf(format, a...)}
 	}
 	if err := p.Description.Check(); err != nil {
 		return err
 	}
-	if err := checkPlan(p.Plan, p.Description); err != nil {
+	if err := CheckPlan(p.Plan, p.Description); err != nil {
 		return err
 	}
 	switch {
@@ -123,9 +127,9 @@ func (p Preparation) check() error {
 		return wrong("a boot id of %d bytes", len(p.Boot))
 	case len(p.MemoryTunnels) > migration.MostAddresses:
 		return wrong("%d tunnels for memory", len(p.MemoryTunnels))
-	case p.Channels < 0 || p.Channels > multifdMost:
+	case p.Channels < 0 || p.Channels > MostChannels:
 		return wrong("%d channels", p.Channels)
-	case len(p.InnerUsed) > mostInner:
+	case len(p.InnerUsed) > MostInner:
 		return wrong("%d inner addresses", len(p.InnerUsed))
 	}
 	if err := capable.CheckMachine(p.Facts); err != nil {
@@ -140,6 +144,20 @@ func (p Preparation) check() error {
 	return nil
 }
 
+// PathTunnel is one end of a tunnel for memory.
+type PathTunnel struct {
+	Key string         `json:"key"`           // public
+	End netip.AddrPort `json:"end"`           // outer
+	MTU int            `json:"mtu,omitempty"` // bytes; of the source, which has measured it
+}
+
+const (
+	// MostChannels bounds those of transfer qemu-multifd.
+	MostChannels = 4
+	// MostInner bounds what a host tells of its inner addresses, and of what is like them.
+	MostInner = 512
+)
+
 // mostPreparation bounds a preparation, bytes: the journal has it in one record, its description
 // three times.
 const mostPreparation = 200 << 10
@@ -148,7 +166,7 @@ const mostPreparation = 200 << 10
 type Prepared struct {
 	TunnelKey string         `json:"tunnel_key"`
 	Tunnel    netip.AddrPort `json:"tunnel"`
-	Tunnels   []pathTunnel   `json:"memory_tunnels,omitempty"`
+	Tunnels   []PathTunnel   `json:"memory_tunnels,omitempty"`
 	Coming    bool           `json:"coming,omitempty"` // it sends addresses of the guest away, which come back with it
 	Home      []netip.Addr   `json:"home,omitempty"`   // addresses that are at home there, although another host stands for them: its subnet agent gives them back
 	Memory    string         `json:"memory,omitempty"` // where QEMU's own connection goes, for transfers that are direct
@@ -189,9 +207,9 @@ type CourseAnswer struct {
 
 // The courses of an answer.
 const (
-	courseUnderWay = "under way"
-	courseOver     = "over"
-	courseUnknown  = "unknown"
+	CourseUnderWay = "under way"
+	CourseOver     = "over"
+	CourseUnknown  = "unknown"
 )
 
 // LandedAnswer is how far the destination is after the guest runs there.

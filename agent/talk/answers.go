@@ -1,4 +1,4 @@
-package agent
+package talk
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"godwit/agent/config"
+	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -16,8 +17,8 @@ import (
 // Answers of another host are used as they are once they were checked here: in lists,
 // names of devices, and in what is handed to QEMU.
 
-// check says what of an acceptance cannot be meant.
-func (a Acceptance) check(plan migration.Plan, there config.Neighbour) error {
+// Check says what of an acceptance cannot be meant.
+func (a Acceptance) Check(plan migration.Plan, there config.Neighbour) error {
 	wrong := answersWrong("check")
 	switch {
 	case len(a.Next) > migration.MostAddresses:
@@ -30,7 +31,7 @@ func (a Acceptance) check(plan migration.Plan, there config.Neighbour) error {
 		return wrong("%d ends for tunnels", len(a.Ends))
 	}
 	if err := migration.CheckAddresses(a.Next); err != nil || plan.KeepsAddress() {
-		if err != nil || !slices.EqualFunc(bare(a.Next), bare(plan.Held), func(x, y netip.Addr) bool { return x == y }) {
+		if err != nil || !slices.EqualFunc(migration.Bare(a.Next), migration.Bare(plan.Held), func(x, y netip.Addr) bool { return x == y }) {
 			return wrong("the guest keeps its addresses, and it names others, or none")
 		}
 		return nil
@@ -47,13 +48,13 @@ func (a Acceptance) check(plan migration.Plan, there config.Neighbour) error {
 	return nil
 }
 
-// check says what of a destination's preparation cannot be meant.
-func (p Prepared) check(plan migration.Plan) error {
+// Check says what of a destination's preparation cannot be meant.
+func (p Prepared) Check(plan migration.Plan) error {
 	wrong := answersWrong("prepare")
 	if _, err := tunnel.ParseKey(p.TunnelKey); err != nil {
 		return wrong("the destination's tunnel key is not one")
 	}
-	_, toQEMU := qemuAddress(p.Memory)
+	_, toQEMU := QEMUAddress(p.Memory)
 	switch {
 	case !p.Tunnel.IsValid():
 		return wrong("the tunnel's end there is no address")
@@ -69,15 +70,42 @@ func (p Prepared) check(plan migration.Plan) error {
 	return nil
 }
 
+// LikeTunnels is a port of one of the destination's ends for tunnels that answers probes as those do; 0: there is none.
+func (a Acceptance) LikeTunnels(end netip.Addr) uint16 {
+	for _, e := range a.Ends {
+		if e.Addr() == end {
+			return e.Port()
+		}
+	}
+	return a.Probe
+}
+
+// MayEnd are those of the pairs of uplinks that carry guests at whose other side the destination may have its end of a tunnel, that of its
+// preferred one first. One of an earlier release does not say: it has it at its first.
+func (a Acceptance) MayEnd(pairs []peer.Path) []peer.Path {
+	var out []peer.Path
+	for _, end := range a.Ends {
+		for _, p := range pairs {
+			if p.Remote == end.Addr() {
+				out = append(out, p)
+			}
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	return slices.DeleteFunc(slices.Clone(pairs), func(p peer.Path) bool { return p.Remote != pairs[0].Remote })
+}
+
 func answersWrong(what string) func(string, ...any) error {
 	return func(format string, a ...any) error {
 		return &migration.Problem{Code: migration.CodePeer, Text: what + ": the destination's answer is not one: " + fmt.Sprintf(format, a...)}
 	}
 }
 
-// qemuAddress is where QEMU is told to send memory by itself: an address and a port, and none of the
+// QEMUAddress is where QEMU is told to send memory by itself: an address and a port, and none of the
 // other things that it takes, such as commands; false: it is none.
-func qemuAddress(uri string) (at netip.AddrPort, ok bool) {
+func QEMUAddress(uri string) (at netip.AddrPort, ok bool) {
 	text, ok := strings.CutPrefix(uri, "tcp:")
 	at, err := netip.ParseAddrPort(strings.TrimSuffix(text, ",mptcp=on"))
 	return at, ok && err == nil

@@ -1,8 +1,6 @@
-package agent
+package talk
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -16,8 +14,8 @@ import (
 // by that: the guest runs there. It is cut down to what can be meant, in lists, words and
 // times, before it is kept here.
 
-// sane cuts an answer down.
-func (l *LandedAnswer) sane() {
+// Sane cuts an answer down.
+func (l *LandedAnswer) Sane() {
 	l.Report.Sane()
 	l.Leased, l.Moved = saneAddresses(l.Leased), saneAddresses(l.Moved)
 	if l.Lease < 0 || l.Lease > config.MostLease {
@@ -25,18 +23,10 @@ func (l *LandedAnswer) sane() {
 	}
 }
 
-// sane cuts an answer down.
-func (r *ReleaseAnswer) sane() {
+// Sane cuts an answer down.
+func (r *ReleaseAnswer) Sane() {
 	record.SaneProblem(r.Problem)
 	r.Vanished = oneline.Of(r.Vanished)
-}
-
-// refused is the destination's refusal, for the reason that it gives, if any.
-func (m *outgoing) refused(why *migration.Problem) error {
-	if why == nil || why.Text == "" {
-		why = &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("host %s refused guest %s, and did not say why", m.plan.To, m.plan.Guest)}
-	}
-	return errors.Join(errDeclined, why)
 }
 
 func saneAddresses(all []netip.Addr) []netip.Addr {

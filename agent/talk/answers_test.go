@@ -1,0 +1,116 @@
+package talk
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"godwit/agent/config"
+	"godwit/agent/peer"
+	"godwit/agent/probe"
+	"godwit/agent/ways"
+	"godwit/migration"
+)
+
+// TestAcceptanceIsOfItsOwnNetworks: a destination gives addresses of its own.
+func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
+	p := good().Plan
+	there := config.Neighbour{Host: "rome", V4: netip.MustParsePrefix("10.2.1.0/24")}
+	answer := func(home, prefix string) Acceptance {
+		return Acceptance{Token: make([]byte, probe.TokenLength), Next: []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}}
+	}
+	keeps := p
+	keeps.Network = "tunnel"
+	for name, c := range map[string]struct {
+		a    Acceptance
+		plan migration.Plan
+		ok   bool
+	}{
+		"good": {answer("rome", "10.2.1.20/24"), p, true}, "of another home": {answer("paris", "10.2.1.20/24"), p, false},
+		"of another subnet": {answer("rome", "10.1.1.99/24"), p, false}, "of a family that it has not": {answer("rome", "fd00::9/64"), p, true},
+		"keeps it": {answer("paris", "10.1.1.20/24"), keeps, true}, "keeps another": {answer("paris", "10.1.1.21/24"), keeps, false},
+	} {
+		if err := c.a.Check(c.plan, there); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// FuzzAnswers: what a destination may answer to check and prepare is refused, or can be used:
+// and QEMU is told of nothing but an address and a port.
+func FuzzAnswers(f *testing.F) {
+	key := strings.Repeat("A", 43) + "="
+	f.Add([]byte(`{"next":[{"prefix":"10.2.1.10/24"}],"token":"AAAAAAAAAAAAAAAAAAAAAA=="}`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"tcp:10.0.0.1:4444,mptcp=on"}`))
+	f.Add([]byte(`{"next":[{}],"token":""}`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"exec:sh -c id"}`))
+	f.Add([]byte(`null`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"tcp:10.0.0.1:4444,fd=3"}`))
+	f.Fuzz(func(t *testing.T, check, prepare []byte) {
+		plan := migration.Plan{Network: "mptcp", Transfer: "qemu-mptcp", To: "rome"}
+		var a Acceptance
+		if json.Unmarshal(check, &a) == nil && a.Check(plan, config.Neighbour{}) == nil {
+			var token [probe.TokenLength]byte
+			if copy(token[:], a.Token) != probe.TokenLength || len(migration.Bare(a.Next)) == 0 || len(a.Next) > migration.MostAddresses {
+				t.Fatalf("taken: %+v", a)
+			}
+		}
+		var p Prepared
+		if json.Unmarshal(prepare, &p) == nil && p.Check(plan) == nil {
+			at, _, _ := strings.Cut(strings.TrimPrefix(p.Memory, "tcp:"), ",")
+			if _, err := netip.ParseAddrPort(at); err != nil || strings.Count(p.Memory, ",") > 1 || len(p.Tunnels) > migration.MostAddresses {
+				t.Fatalf("taken: %+v", p)
+			}
+		}
+	})
+}
+
+// TestAnswersAreChecked: an answer that would have QEMU run a command is refused.
+func TestAnswersAreChecked(t *testing.T) {
+	good := Prepared{TunnelKey: strings.Repeat("A", 43) + "=", Tunnel: netip.MustParseAddrPort("10.0.0.1:700")}
+	for memory, ok := range map[string]bool{
+		"tcp:10.0.0.1:4444": true, "tcp:[fe80::1%gwm1]:4444,mptcp=on": true, "exec:touch /x": false, "fd:3": false, "unix:/run/x": false,
+		"tcp:10.0.0.1:4444,reconnect=1": false, "": false, "10.0.0.1:4444": false,
+	} {
+		p := good
+		p.Memory = memory
+		if err := p.Check(migration.Plan{Transfer: "qemu-mptcp"}); (err == nil) != ok {
+			t.Errorf("memory to %q: %v", memory, err)
+		}
+	}
+	if err := good.Check(migration.Plan{Transfer: "lanes"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMayEnd: a tunnel ends where the destination says that it may; one of an earlier release says nothing, and has it at its first.
+func TestMayEnd(t *testing.T) {
+	pairs := []peer.Path{}
+	for _, local := range []string{"192.0.2.1", "192.0.2.2"} {
+		for _, remote := range []string{"198.51.100.1", "198.51.100.2"} {
+			pairs = append(pairs, peer.Path{Name: local[8:] + "-" + remote[11:], Local: netip.MustParseAddr(local), Remote: netip.MustParseAddr(remote)})
+		}
+	}
+	for _, c := range []struct{ ends, want []string }{
+		{nil, []string{"1-1", "2-1"}},
+		{[]string{"198.51.100.1:7", "198.51.100.2:8"}, []string{"1-1", "2-1", "1-2", "2-2"}},
+		{[]string{"198.51.100.2:8", "198.51.100.1:7"}, []string{"1-2", "2-2", "1-1", "2-1"}},
+		{[]string{"198.51.100.2:8"}, []string{"1-2", "2-2"}},
+		{[]string{"203.0.113.9:8"}, []string{"1-1", "2-1"}}, // prepare says whose configuration is to be mended
+	} {
+		a := Acceptance{Probe: 9}
+		for _, end := range c.ends {
+			a.Ends = append(a.Ends, netip.MustParseAddrPort(end))
+		}
+		if got := ways.Names(a.MayEnd(pairs)); !slices.Equal(got, c.want) {
+			t.Errorf("ends %v: %v, want %v", c.ends, got, c.want)
+		}
+		for _, end := range a.Ends {
+			if got := a.LikeTunnels(end.Addr()); got != end.Port() {
+				t.Errorf("ends %v: port %d at %s", c.ends, got, end)
+			}
+		}
+		if got := a.LikeTunnels(netip.MustParseAddr("198.51.100.3")); got != 9 {
+			t.Errorf("ends %v: port %d at another", c.ends, got)
+		}
+	}
+}
