@@ -43,8 +43,8 @@ func Server(t *testing.T, refuse int) (c nameserver.Config, taken func() []strin
 		w.WriteMsg(m) //nolint:errcheck // the client says
 	})
 	ended := make(chan struct{})
-	go func() { server.ActivateAndServe(); close(ended) }() //nolint:errcheck // it ends with the test
-	stop := func() { server.Shutdown(); listener.Close(); <-ended }
+	go func() { server.ActivateAndServe(); close(ended) }()         //nolint:errcheck // it ends with the test
+	stop := func() { server.Shutdown(); listener.Close(); <-ended } //nolint:errcheck // it ends with the test
 	t.Cleanup(func() {
 		if listener != nil {
 			stop()
