@@ -5,8 +5,8 @@
 // What is compared is every page of every block that both QEMUs have, those of ROMs and
 // ACPI tables included: loading the devices' state writes nothing into memory (seen with
 // QEMU 10.0 and our devices, by every transfer). Under KVM it writes into one page: QEMU sets the register
-// by which the guest asked for the time (MSR_KVM_WALL_CLOCK), and the kernel answers at once, in the guest's memory. It makes
-// another version of it each time, so that one page differs, and a second one is none of KVM's. In post-copy it is well defined for two
+// by which the guest asked for the time (MSR_KVM_WALL_CLOCK), and the kernel answers at once, in the guest's memory. One
+// page differs by that, in nothing else than that answer (clock.go). In post-copy it is well defined for two
 // kinds of pages only: those that are there before the first instruction, in QEMU's memory,
 // and those that follow, as they are handed to QEMU. What QEMU makes of the second kind only
 // the guest can tell.
@@ -45,17 +45,13 @@ type Found struct {
 	Count     int      `json:"count"`            // that differ
 	Differ    []string `json:"differ,omitempty"` // the first of them, BLOCK+OFFSET
 	Late      bool     `json:"late,omitempty"`   // pages that followed the guest
-	KVM       bool     `json:"kvm,omitempty"`    // it is loaded into KVM, which writes the time into a page
+	Time      string   `json:"time,omitempty"`   // the page into which KVM has written the time, and nothing else
 }
 
 // Problem says what is wrong; "" if nothing is.
 func (f Found) Problem() string {
-	own := 0 // pages that the kernel has written itself
-	if f.KVM && !f.Late {
-		own = 1
-	}
 	switch {
-	case f.Count > own:
+	case f.Count > 0:
 		return fmt.Sprintf("memory of guest %s is not what it was: %d of %d pages differ, the first at %s",
 			f.Guest, f.Count, f.Pages, strings.Join(f.Differ, ", "))
 	case f.Pages == 0 && !f.Late:
@@ -85,7 +81,8 @@ func Left(ctx context.Context, id string, memory *qemu.Memory) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(gob.NewEncoder(file).Encode(sums), file.Close()); err != nil {
+	to := gob.NewEncoder(file)
+	if err := errors.Join(to.Encode(sums), to.Encode(memory), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)
@@ -101,21 +98,29 @@ func Arrived(ctx context.Context, p migration.Plan, memory *qemu.Memory, present
 	if err != nil {
 		return err
 	}
-	return compare(p, sums, Found{KVM: kvm})
+	if !kvm {
+		memory = nil
+	}
+	return compare(p, sums, memory, Found{})
 }
 
-// compare adds to found what came of it, and writes it down.
-func compare(p migration.Plan, sums qemu.Sums, found Found) error {
+// compare adds to found what came of it, and writes it down. memory is that of a guest that KVM runs, or nil.
+func compare(p migration.Plan, sums qemu.Sums, memory *qemu.Memory, found Found) error {
 	file, err := os.Open(sumsFile(p.ID))
 	if err != nil {
 		return fmt.Errorf("compare memory: %w", err)
 	}
 	defer file.Close()
 	var was qemu.Sums
-	if err := gob.NewDecoder(file).Decode(&was); err != nil {
+	var there qemu.Memory
+	from := gob.NewDecoder(file)
+	if err := errors.Join(from.Decode(&was), from.Decode(&there)); err != nil {
 		return fmt.Errorf("compare memory: %w", err)
 	}
 	d := sums.Compare(was)
+	if memory != nil && d.Count == 1 && onlyTime(&there, memory, d.Block, d.Page) {
+		found.Time, d.Count, d.Differ = d.Differ[0], 0, nil
+	}
 	found.Migration, found.Guest, found.Pages, found.Count, found.Differ = p.ID, p.Guest, d.Pages, d.Count, d.Differ
 	data, err := json.Marshal(found)
 	if err != nil {
@@ -170,5 +175,5 @@ func (l *Late) Compare(p migration.Plan) error {
 	if l.sums == nil {
 		return nil
 	}
-	return compare(p, l.sums, Found{Late: true})
+	return compare(p, l.sums, nil, Found{Late: true})
 }

@@ -20,17 +20,17 @@ import (
 const PageSize = 4096
 
 // Memory is where a QEMU has its guest's memory in its own. Tests read it there, past QEMU,
-// to know whether a guest arrived whole.
+// to know whether a guest arrived whole. It may be written down for another process of this machine.
 type Memory struct {
-	pid    int
-	blocks []ramBlock
+	PID    int
+	Blocks []Block
 }
 
-// ramBlock is a block of guest memory as QEMU has it (softmmu/physmem.c, RAMBlock).
-type ramBlock struct {
-	name string
-	at   int64 // address in QEMU's own memory
-	size int64 // bytes in use
+// Block is a block of guest memory as QEMU has it (softmmu/physmem.c, RAMBlock).
+type Block struct {
+	Name string
+	At   int64 // address in QEMU's own memory
+	Size int64 // bytes in use
 }
 
 // Sums are fast hashes of a guest's pages, in order, by the name of QEMU's block. A page
@@ -53,7 +53,7 @@ func memoryOf(ctx context.Context, client *qmp.Client, pid int) (*Memory, error)
 	if err != nil {
 		return nil, fmt.Errorf("x-query-ramblock: %w", err)
 	}
-	return &Memory{pid: pid, blocks: blocks}, nil
+	return &Memory{PID: pid, Blocks: blocks}, nil
 }
 
 // ramTable is QEMU's table of its blocks of memory.
@@ -82,8 +82,8 @@ func largestPage(table string) (most int64) {
 }
 
 // parseBlocks reads QEMU's table: name, page size (two words), offset, used, total, address, ro or rw.
-func parseBlocks(text string) ([]ramBlock, error) {
-	var out []ramBlock
+func parseBlocks(text string) ([]Block, error) {
+	var out []Block
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		words := strings.Fields(line)
 		if i == 0 {
@@ -103,7 +103,7 @@ func parseBlocks(text string) ([]ramBlock, error) {
 		if at == 0 || used < PageSize {
 			continue
 		}
-		out = append(out, ramBlock{words[0], at, used})
+		out = append(out, Block{words[0], at, used})
 	}
 	if len(out) == 0 {
 		return nil, errors.New("no block of memory")
@@ -122,28 +122,28 @@ func (m *Memory) Sums(ctx context.Context, present bool) (Sums, error) {
 	defer memory.Close()
 	defer pagemap.Close()
 	out := Sums{}
-	for _, b := range m.blocks {
-		sums := make([]uint64, b.size/PageSize)
+	for _, b := range m.Blocks {
+		sums := make([]uint64, b.Size/PageSize)
 		for first := 0; first < len(sums); first += readPages {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
 			part := sums[first:min(first+readPages, len(sums))]
-			if err := sum(memory, pagemap, b.at+int64(first)*PageSize, part, present); err != nil {
-				return nil, fmt.Errorf("read memory of %s: %w", b.name, err)
+			if err := sum(memory, pagemap, b.At+int64(first)*PageSize, part, present); err != nil {
+				return nil, fmt.Errorf("read memory of %s: %w", b.Name, err)
 			}
 		}
-		out[b.name] = sums
+		out[b.Name] = sums
 	}
 	return out, nil
 }
 
 // open opens what QEMU's process has in memory, and what is said of its pages.
 func (m *Memory) open() (memory, pagemap *os.File, err error) {
-	if memory, err = os.Open(fmt.Sprintf("/proc/%d/mem", m.pid)); err != nil {
+	if memory, err = os.Open(fmt.Sprintf("/proc/%d/mem", m.PID)); err != nil {
 		return nil, nil, err
 	}
-	if pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", m.pid)); err != nil {
+	if pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", m.PID)); err != nil {
 		memory.Close()
 		return nil, nil, err
 	}
@@ -181,18 +181,44 @@ func sum(memory, pagemap io.ReaderAt, at int64, sums []uint64, present bool) err
 	return nil
 }
 
+// Page reads a page of a guest that does not run.
+func (m *Memory) Page(block string, page int) ([]byte, error) {
+	at, ok := m.place(block, page)
+	if !ok {
+		return nil, fmt.Errorf("read page %d of %s: there is none", page, block)
+	}
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", m.PID))
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close()
+	data := make([]byte, PageSize)
+	_, err = memory.ReadAt(data, at)
+	return data, err
+}
+
+// place is where a block's page lies in QEMU's own memory.
+func (m *Memory) place(block string, page int) (int64, bool) {
+	i := slices.IndexFunc(m.Blocks, func(b Block) bool { return b.Name == block })
+	if i < 0 || page < 0 || int64(page) >= m.Blocks[i].Size/PageSize {
+		return 0, false
+	}
+	return m.Blocks[i].At + int64(page)*PageSize, true
+}
+
 // Damage changes one byte of a page, for tests of who looks for that.
 func (m *Memory) Damage(block string, page int) error {
-	i := slices.IndexFunc(m.blocks, func(b ramBlock) bool { return b.name == block })
-	if i < 0 || page < 0 || int64(page) >= m.blocks[i].size/PageSize {
+	at, ok := m.place(block, page)
+	if !ok {
 		return fmt.Errorf("damage page %d of %s: there is none", page, block)
 	}
-	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", m.pid), os.O_RDWR, 0)
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", m.PID), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer memory.Close()
-	one, at := make([]byte, 1), m.blocks[i].at+int64(page)*PageSize+PageSize/2
+	one := make([]byte, 1)
+	at += PageSize / 2
 	if _, err := memory.ReadAt(one, at); err != nil {
 		return err
 	}
@@ -209,6 +235,8 @@ type Difference struct {
 	Pages  int      // that were compared
 	Differ []string // the first of those that differ, as BLOCK+OFFSET
 	Count  int      // all that differ
+	Block  string   // of the first that differs
+	Page   int      // likewise: its number in that block
 }
 
 // tellPages are named of those that differ.
@@ -227,7 +255,10 @@ func (s Sums) Compare(was Sums) Difference {
 			if d.Pages++; sum == before[i] {
 				continue
 			}
-			if d.Count++; d.Count <= tellPages {
+			if d.Count++; d.Count == 1 {
+				d.Block, d.Page = name, i
+			}
+			if d.Count <= tellPages {
 				d.Differ = append(d.Differ, fmt.Sprintf("%s+%#x", name, i*PageSize))
 			}
 		}

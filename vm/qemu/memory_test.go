@@ -19,10 +19,10 @@ func TestParseBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []ramBlock{
+	want := []Block{
 		{"pc.ram", 0x7f5b1fe00000, 64 << 20}, {"pc.bios", 0x7f5b2b800000, 256 << 10}, {"/rom@etc/acpi/tables", 0x7f5b2b400000, 128 << 10},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(ramBlock{})); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	for _, bad := range []string{"", "Block Name PSize Offset Used Total\n", "Block Name PSize Offset Used Total HVA RO\npc.ram 4 KiB 0x0 x 0x1 0x1 rw\n", "Block Name PSize HVA\n"} {
@@ -45,7 +45,7 @@ func TestLargestPage(t *testing.T) {
 func TestCompare(t *testing.T) {
 	was := Sums{"pc.ram": {1, 2, 3, 4, 5, 6, 7, 8}, "gone": {1}, "bios": {9}}
 	now := Sums{"pc.ram": {1, 2, 7, 0, 9, 9, 9, 9}, "new": {4}, "bios": {9}}
-	want := Difference{Pages: 8, Count: 5, Differ: []string{"pc.ram+0x2000", "pc.ram+0x4000", "pc.ram+0x5000", "pc.ram+0x6000"}}
+	want := Difference{Pages: 8, Count: 5, Differ: []string{"pc.ram+0x2000", "pc.ram+0x4000", "pc.ram+0x5000", "pc.ram+0x6000"}, Block: "pc.ram", Page: 2}
 	if diff := cmp.Diff(want, now.Compare(was)); diff != "" {
 		t.Error(diff)
 	}

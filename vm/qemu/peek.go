@@ -10,8 +10,8 @@ import (
 // Pages is how many pages the guest's memory has, ROMs and frame buffers included.
 func (m *Memory) Pages() uint64 {
 	var sum uint64
-	for _, b := range m.blocks {
-		sum += uint64(b.size) / PageSize //nolint:gosec // not negative
+	for _, b := range m.Blocks {
+		sum += uint64(b.Size) / PageSize //nolint:gosec // not negative
 	}
 	return sum
 }
@@ -43,10 +43,10 @@ func (m *Memory) Peek(ctx context.Context, numbers []uint64) ([][]byte, error) {
 
 // address is where a page lies in QEMU's own memory.
 func (m *Memory) address(number uint64) (int64, bool) {
-	for _, b := range m.blocks {
-		own := uint64(b.size) / PageSize //nolint:gosec // not negative
+	for _, b := range m.Blocks {
+		own := uint64(b.Size) / PageSize //nolint:gosec // not negative
 		if number < own {
-			return b.at + int64(number)*PageSize, true //nolint:gosec // below a size
+			return b.At + int64(number)*PageSize, true //nolint:gosec // below a size
 		}
 		number -= own
 	}

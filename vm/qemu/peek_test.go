@@ -13,7 +13,7 @@ import (
 // TestPeek reads memory of this process as if it were a QEMU's: over the end of a block, and never a page that nobody wrote
 // to, which would be made by that.
 func TestPeek(t *testing.T) {
-	m := &Memory{pid: os.Getpid()}
+	m := &Memory{PID: os.Getpid()}
 	var data [][]byte
 	for i, name := range []string{"pc.ram", "pc.bios"} {
 		block, err := unix.Mmap(-1, 0, (8-4*i)*PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
@@ -21,7 +21,7 @@ func TestPeek(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { unix.Munmap(block) }) //nolint:errcheck // the test's own
-		m.blocks = append(m.blocks, ramBlock{name, int64(uintptr(unsafe.Pointer(&block[0]))), int64(len(block))})
+		m.Blocks = append(m.Blocks, Block{name, int64(uintptr(unsafe.Pointer(&block[0]))), int64(len(block))})
 		data = append(data, block)
 	}
 	data[0][2*PageSize], data[1][3*PageSize+7] = 1, 2
@@ -49,7 +49,7 @@ func TestPeek(t *testing.T) {
 	}
 	defer pagemap.Close()
 	var entry [8]byte
-	if _, err := pagemap.ReadAt(entry[:], m.blocks[0].at/PageSize*8+8); err != nil || binary.NativeEndian.Uint64(entry[:])&inMemory != 0 {
+	if _, err := pagemap.ReadAt(entry[:], m.Blocks[0].At/PageSize*8+8); err != nil || binary.NativeEndian.Uint64(entry[:])&inMemory != 0 {
 		t.Errorf("a page was made by looking at it (%v)", err)
 	}
 }
