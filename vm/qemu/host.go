@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/vm/qemu/qmp"
 )
@@ -106,21 +109,36 @@ func parseVersion(out []byte) (qmp.Version, error) {
 
 // ProbeAccel returns "kvm" only where guests truly run in it: an x86 processor shows vmx
 // or svm (a nested, paravirtual KVM without them opens, and hangs a stock kernel), and
-// /dev/kvm can be opened. Otherwise "tcg". The guests are x86, so on others it is "tcg" too.
+// /dev/kvm makes a virtual machine. Otherwise "tcg". The guests are x86, so on others it is "tcg" too.
 func ProbeAccel() string {
 	if runtime.GOARCH != "amd64" {
 		return "tcg"
 	}
 	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil || !virtualises(info) {
+	if err != nil || !virtualises(info) || !makesMachines("/dev/kvm") {
 		return "tcg"
 	}
-	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
-	if err != nil {
-		return "tcg"
-	}
-	f.Close()
 	return "kvm"
+}
+
+// makesMachines says whether a device does what a QEMU with KVM begins with. It can be opened, and yet does not, where the processor's
+// virtualisation is another hypervisor's just now, such as VirtualBox's (EBUSY, hardware_enable in Linux's arch/x86/kvm).
+func makesMachines(device string) bool {
+	const create = 0xAE01 // KVM_CREATE_VM
+	f, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for {
+		machine, err := unix.IoctlRetInt(int(f.Fd()), create)
+		if err == nil {
+			unix.Close(machine)
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil
+		}
+	}
 }
 
 // cpuinfo returns the fields of the first processor.

@@ -45,3 +45,16 @@ func TestInstalledVersionOfNow(t *testing.T) {
 		}
 	}
 }
+
+// TestOpensIsNotEnough: a device that can be opened, and makes no virtual machine, is no KVM.
+func TestOpensIsNotEnough(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kvm")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []string{file, "/dev/null", file + "-none"} {
+		if makesMachines(device) {
+			t.Errorf("guests are said to run in %s", device)
+		}
+	}
+}
