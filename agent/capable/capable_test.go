@@ -48,6 +48,11 @@ func TestLacks(t *testing.T) {
 		o.Facts.CPU, o.Started = model, started
 		return o
 	}
+	told := func(flags string) Guest { // whose features are told, and will be compared in prepare
+		o := guest("10.0.2", "kvm", flags, mib)
+		o.Facts.CPU, o.Facts.Features = "host", &vm.Features{}
+		return o
+	}
 	for _, c := range []struct {
 		name  string
 		here  Host
@@ -73,6 +78,10 @@ func TestLacks(t *testing.T) {
 		{"a lesser processor", kvm, guest("10.0.2", "kvm", "fpu avx512f sse", mib), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "choose another host"}},
 		{"a lesser processor, and the guest has its host's", kvm, unlike("host", false), migration.CodeHypervisor, []string{"its CPU lacks avx512f"}},
 		{"the same, by its other name, of an adopted guest", kvm, unlike("max", true), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "CPU model that both have"}},
+		{"the same processor, and another kernel", kvm, told("fpu sse avx pti ida split_lock_detect user_shstk"), "", nil},
+		{"a lesser processor, and features are told", kvm, told("fpu avx512f sse pti"), migration.CodeHypervisor, []string{"its CPU lacks avx512f, and"}},
+		{"another maker's", with(func(o *Host) { o.Accel, o.Flags = "kvm", "fpu sse avx svm" }), told("fpu sse avx vmx"), migration.CodeHypervisor, []string{"its CPU lacks vmx"}},
+		{"the same processor, by an older source", kvm, guest("10.0.2", "kvm", "fpu sse pti", mib), migration.CodeHypervisor, []string{"its CPU lacks pti"}},
 		{"a lesser processor, and the guest's is a model", kvm, unlike("Skylake-Server", true), "", nil},
 	} {
 		refused(t, c.name, c.here.Lacks(c.guest), c.code, c.words...)
