@@ -54,7 +54,7 @@ func (r *run) bootAgain(ctx context.Context, k *scenario.Kill, host *hostAgent) 
 	}
 	r.bootsAgain(k.QEMU)
 	if _, err := host.client.StartGuest(ctx, d); err != nil {
-		return err
+		return booted(k.QEMU, err)
 	}
 	r.w.moved(k.QEMU, host.host.Name)
 	r.tell(fmt.Sprintf("guest %s was booted again on %s", k.QEMU, host.host.Name))

@@ -285,13 +285,22 @@ func (w *world) startGuests(ctx context.Context, tell func(string)) error {
 				return
 			}
 			began := time.Now()
-			if _, errs[i] = w.agents[host].client.StartGuest(ctx, d); errs[i] == nil {
+			_, err := w.agents[host].client.StartGuest(ctx, d)
+			if errs[i] = booted(g.Name, err); err == nil {
 				w.ready(g, time.Since(began), tell)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// booted is what came of a guest's start. Its agent answers once the guest is up: where none came in time, the guest is not.
+func booted(guest string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("guest %s was not up within %v", guest, bootLimit)
+	}
+	return err
 }
 
 // ready notes how long a guest took to boot and to start what it is to run.
