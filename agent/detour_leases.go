@@ -123,7 +123,7 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 		return a.prolong(d)
 	}
 	if !expired || atHome(d) {
-		if d.Until.IsZero() || g.isDeaf() || !g.asksAgain(d) { // for good, or nobody answers, or it needed it just now
+		if d.Until.IsZero() || g.isDeaf() || !g.asksAgain(d) { // for good, or nobody answers, or it needed it a moment ago
 			return nil
 		}
 		needed, _, err := a.needed(ctx, g)
@@ -132,6 +132,7 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 			return err
 		}
 		if needed {
+			g.stillNeeds(d)
 			a.followSurvival(ctx, g, d, false)
 			return a.lookForUnneeded(ctx, g)
 		}

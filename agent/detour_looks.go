@@ -74,24 +74,53 @@ func (g *Guest) leaveAlone() {
 }
 
 // A guest that still needs a detour after so long is asked for it again after a needsPart of that, needsMost at most: it lists
-// what it has for each answer, and what has lasted for hours will hardly end in this second.
+// what it has for each answer, and what has lasted for hours will hardly end in this second. A guest's kernel remembers a
+// connection that was reset for 10 s (nf_conntrack_tcp_timeout_close): by then followSurvival is to have seen that it ended.
 const (
 	needsPart = 60
-	needsMost = 30 * time.Second
+	needsMost = 5 * time.Second
 )
 
-// asksAgain says whether it is time to ask the guest whether it needs a detour, and takes it as asked then.
+// longList is how many connections of a detour are listed every longListPause only, as that takes a while.
+const longList, longListPause = 200, 10 * time.Second
+
+// needs are when a guest was heard to need a detour, and when its connections were listed for that.
+type needs struct {
+	heard, listed time.Time
+}
+
+// asksAgain says whether it is time to ask the guest whether it needs a detour.
 func (g *Guest) asksAgain(d detour.Detour) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if pause := min(clock.Now().Sub(d.Up)/needsPart, needsMost); !d.Up.IsZero() && time.Since(g.needs[d.ID]) < pause {
-		return false
-	}
+	pause := min(clock.Now().Sub(d.Up)/needsPart, needsMost).Truncate(time.Second) // as often as it is looked after
+	return d.Up.IsZero() || time.Since(g.needs[d.ID].heard) >= pause
+}
+
+// stillNeeds notes that the guest has said so of a detour.
+func (g *Guest) stillNeeds(d detour.Detour) {
+	g.noteNeeds(d.ID, func(n *needs) { n.heard = time.Now() })
+}
+
+// listsAgain says whether it is time to list the guest's connections for a detour that carries so many, and takes them as listed then.
+func (g *Guest) listsAgain(d detour.Detour, carried int) (due bool) {
+	g.noteNeeds(d.ID, func(n *needs) {
+		if due = carried <= longList || time.Since(n.listed) >= longListPause; due {
+			n.listed = time.Now()
+		}
+	})
+	return due
+}
+
+func (g *Guest) noteNeeds(id string, note func(*needs)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.needs[id]
+	note(&n)
 	if g.needs == nil {
-		g.needs = map[string]time.Time{}
+		g.needs = map[string]needs{}
 	}
-	g.needs[d.ID] = time.Now()
-	return true
+	g.needs[id] = n
 }
 
 // endLeases ends the leases of a guest here at once. One that migrates takes its addresses along, and their homes are not to

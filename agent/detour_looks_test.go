@@ -4,8 +4,10 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/vm/guest"
 )
 
@@ -38,6 +40,30 @@ func TestLastingLeaseAsksSeldom(t *testing.T) {
 		}
 		if asked != c.want {
 			t.Errorf("%v after it came it was asked %d times in 5 rounds, want %d", c.age, asked, c.want)
+		}
+	}
+}
+
+// TestListsWhileItIsKnown: however long a lease lasts and how much it carries, the guest's connections are listed before its kernel has
+// forgotten which have ended, 10 s after a reset; long lists are each ten seconds or so. A look may take a while.
+func TestListsWhileItIsKnown(t *testing.T) {
+	for carried, most := range map[int]time.Duration{1: 7 * time.Second, longList: 7 * time.Second, longList + 1: 17 * time.Second, 100000: 17 * time.Second} {
+		for _, work := range []time.Duration{0, time.Millisecond, 30 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				g, d, listed, longest := &Guest{}, detour.Detour{ID: "m-00000001", Up: time.Now()}, time.Now(), time.Duration(0)
+				for range 3600 {
+					if g.asksAgain(d) {
+						g.stillNeeds(d)
+						if g.listsAgain(d, carried) {
+							longest, listed = max(longest, time.Since(listed)), time.Now()
+						}
+					}
+					time.Sleep(time.Second + work)
+				}
+				if longest = max(longest, time.Since(listed)); longest > most {
+					t.Errorf("%d connections, a look takes %v: they were not listed for %v, want %v at most", carried, work, longest, most)
+				}
+			})
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"godwit/agent/detour"
 	"godwit/agent/limits"
@@ -82,8 +81,8 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour, l
 	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.channel() == nil {
 		return
 	}
-	if !last && rep.Survival.Tunnelled > 200 && time.Now().Unix()%10 != 0 {
-		return // a long list, and not urgent
+	if !last && !g.listsAgain(d, rep.Survival.Tunnelled) {
+		return
 	}
 	if last { // an end does not wait for a list that takes long
 		var cancel context.CancelFunc

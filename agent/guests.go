@@ -35,7 +35,7 @@ type Guest struct {
 	booted   string             // what became of it when it booted anew; "": it did not, as far as is known
 	udp      udpUse
 	udpOf    map[netip.Addr]udpUse // by address; see isQuiet
-	needs    map[string]time.Time  // by detour: when it was last asked whether it needs that; see asksAgain
+	needs    map[string]needs      // by detour; see asksAgain
 	looked   time.Time             // when it was last asked which of its addresses nothing needs
 	deaf     time.Time             // until when it is not asked again; see isDeaf
 	stand    struct {              // how often a subnet agent was asked to stand for it, and when it may be asked again
