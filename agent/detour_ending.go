@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,7 +31,14 @@ func (e *ending) Check() error {
 	return nil
 }
 
-func (e ending) path(a *Agent) string { return a.config.StatePath("ended", e.Detour+".json") }
+// path is where it is kept: by the detour's id, or what is made of one that is too long for a file's name, as two long names of hosts are in it.
+func (e ending) path(a *Agent) string {
+	name := e.Detour
+	if len(name) > 200 {
+		name = fmt.Sprintf("%s-%x", migrationOf(name), sha256.Sum256([]byte(name)))
+	}
+	return a.config.StatePath("ended", name+".json")
+}
 
 // endLaterEvery is between tries to end a detour's other end at first; each makes it twice as long, up to endLaterRarely.
 const endLaterEvery, endLaterRarely = 2 * time.Second, 30 * time.Second

@@ -245,7 +245,7 @@ func FuzzPeerWords(f *testing.F) {
 		}
 		var r Repoint
 		if decode(&r) && r.check("rome") == nil {
-			if filepath.Base(r.Migration) != r.Migration || !migration.ValidID(migrationOf(r.Migration)) || len(r.Addresses) > migration.MostAddresses || r.Lease < 0 || !regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,255})?$`).MatchString(r.Migration) {
+			if filepath.Base(r.Migration) != r.Migration || !migration.ValidID(migrationOf(r.Migration)) || len(r.Addresses) > migration.MostAddresses || r.Lease < 0 || !regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,511})?$`).MatchString(r.Migration) {
 				t.Fatalf("%+v", r)
 			}
 		}
