@@ -46,7 +46,7 @@ func (h Host) Lacks(guest Guest) error {
 	if err := h.LacksMemory(guest); err != nil {
 		return err
 	}
-	if Older(h.Version, facts.Version) {
+	if older(h.Version, facts.Version) {
 		return Refuses(h.Name, guest.Name, migration.CodeHypervisor, "its QEMU %s is older than the source's %s; upgrade it", h.Version, facts.Version)
 	}
 	if facts.Accel == "kvm" && h.Accel != "kvm" {
@@ -84,8 +84,8 @@ func Refuses(host, guest string, code migration.Code, format string, args ...any
 	return &migration.Problem{Code: code, Text: fmt.Sprintf("host %s refuses guest %s: ", host, guest) + fmt.Sprintf(format, args...)}
 }
 
-// Older compares QEMU versions by their first two numbers.
-func Older(a, b string) bool {
+// older compares QEMU versions by their first two numbers.
+func older(a, b string) bool {
 	parse := func(s string) (int, int) {
 		parts := strings.SplitN(s, ".", 3)
 		x, _ := strconv.Atoi(parts[0])

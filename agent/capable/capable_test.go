@@ -114,7 +114,7 @@ func TestOlder(t *testing.T) {
 		{"10", "10.0.1", false},
 		{"", "10.0.0", true},
 	} {
-		if got := Older(c.a, c.b); got != c.want {
+		if got := older(c.a, c.b); got != c.want {
 			t.Errorf("%q older than %q: %v", c.a, c.b, got)
 		}
 	}

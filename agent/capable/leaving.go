@@ -32,7 +32,7 @@ func (l Leaver) Unfit(refuse Refuse) error {
 	case len(facts.Blockers) > 0:
 		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s; take that device away, or make it one that can migrate",
 			oneline.Of(strings.Join(strings.Fields(strings.Join(facts.Blockers, "; ")), " ")))
-	case facts.Accel == "tcg" && Older(facts.Version, "10"):
+	case facts.Accel == "tcg" && older(facts.Version, "10"):
 		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
 	case len(held.Taps) < 2 && !l.Keeps:
 		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")

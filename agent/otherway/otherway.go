@@ -1,5 +1,5 @@
 // Package otherway leads a leased tunnel over another pair of uplinks, where the one that it takes carries nothing any more, or small packets
-// alone. What is asked of a tunnel, and done to it, is the caller's.
+// alone. Through asks a tunnel's process what it hears; what is done to a tunnel is the caller's.
 package otherway
 
 import (
