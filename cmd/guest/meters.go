@@ -49,7 +49,8 @@ func (m *meters) watchAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	links, err := dump.Links()
-	if m.failed = err; err != nil {
+	if err != nil {
+		m.failed = err
 		return
 	}
 	there := make(map[nicID]bool)

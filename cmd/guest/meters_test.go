@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -72,28 +71,6 @@ func TestMetersAreOfNICs(t *testing.T) {
 	must(t, exec.Command("ip", "link", "del", "gone0").Run())
 	want(t, "metered", metered(), []string{"far0", "far1", "nic0", "nic1"})
 	want(t, "failed", m.failed, nil)
-	for _, opened := range m.devices {
-		must(t, opened.Close())
-	}
-}
-
-// TestMetersFailForAWhile: what could not be metered, as a guest had no memory for it, and is by now, is no failure any more.
-func TestMetersFailForAWhile(t *testing.T) {
-	makeNICs(t)
-	var before, none syscall.Rlimit
-	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
-	none.Max = before.Max
-	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
-	var m meters
-	m.watchAll()
-	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
-	if _, err := m.read(); err == nil {
-		t.Error("without a descriptor left nothing could be metered, and that is not told")
-	}
-	m.watchAll()
-	if _, err := m.read(); err != nil {
-		t.Errorf("all is metered, and what is told is %v", err)
-	}
 	for _, opened := range m.devices {
 		must(t, opened.Close())
 	}
