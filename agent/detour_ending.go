@@ -34,7 +34,7 @@ func (e *ending) Check() error {
 // path is where it is kept: by the detour's id, or what is made of one that is too long for a file's name, as two long names of hosts are in it.
 func (e ending) path(a *Agent) string {
 	name := e.Detour
-	if len(name) > 200 {
+	if len(name+".json") > 255 { // NAME_MAX
 		name = fmt.Sprintf("%s-%x", migrationOf(name), sha256.Sum256([]byte(name)))
 	}
 	return a.config.StatePath("ended", name+".json")

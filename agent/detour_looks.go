@@ -81,8 +81,8 @@ const (
 	needsMost = 5 * time.Second
 )
 
-// longList is how many connections of a detour are listed every longListPause only, as that takes a while.
-const longList, longListPause = 200, 10 * time.Second
+// longList is how many connections of a detour are listed every longListPause at most, as that takes a while.
+const longList, longListPause = 200, 4 * time.Second
 
 // needs are when a guest was heard to need a detour, and when its connections were listed for that.
 type needs struct {

@@ -81,6 +81,7 @@ func TestLacks(t *testing.T) {
 		{"the same processor, and another kernel", kvm, told("fpu sse avx pti ida split_lock_detect user_shstk"), "", nil},
 		{"a lesser processor, and features are told", kvm, told("fpu avx512f sse pti"), migration.CodeHypervisor, []string{"its CPU lacks avx512f, and"}},
 		{"another maker's", with(func(o *Host) { o.Accel, o.Flags = "kvm", "fpu sse avx svm" }), told("fpu sse avx vmx"), migration.CodeHypervisor, []string{"its CPU lacks vmx"}},
+		{"less for guests of guests", with(func(o *Host) { o.Accel, o.Flags = "kvm", "fpu sse avx vmx ept" }), told("fpu sse avx vmx ept vpid ept_ad"), migration.CodeHypervisor, []string{"its CPU lacks vpid, ept_ad"}},
 		{"the same processor, by an older source", kvm, guest("10.0.2", "kvm", "fpu sse pti", mib), migration.CodeHypervisor, []string{"its CPU lacks pti"}},
 		{"a lesser processor, and the guest's is a model", kvm, unlike("Skylake-Server", true), "", nil},
 	} {
