@@ -66,6 +66,8 @@ type clientProcess struct {
 	starting map[int64]context.CancelCauseFunc // by order
 
 	begun chan struct{} // a flow began: samples of it are due
+
+	sampling sync.Mutex // one at a time
 }
 
 // outbox writes messages one at a time.
@@ -194,8 +196,19 @@ func (p *clientProcess) finish(name string) (*Result, error) {
 	if r == nil {
 		return nil, fmt.Errorf("stop traffic %s: does not run", name)
 	}
+	if s, ok := r.(*streams); ok && s.Silent { // what has come of its connections since the last sample, up to 10 s ago
+		p.sample(r, now())
+	}
 	result := r.stop()
 	return &result, nil
+}
+
+// sample tells a sample of a flow.
+func (p *clientProcess) sample(r runner, at int64) {
+	p.sampling.Lock()
+	defer p.sampling.Unlock()
+	s := r.sample(at)
+	p.out.send(message{Sample: &s})
 }
 
 func (p *clientProcess) sampleAll(ctx context.Context) {
@@ -217,8 +230,7 @@ func (p *clientProcess) sampleAll(ctx context.Context) {
 			rest, next = rest-turns, sampleEvery*time.Duration(turns)
 			at := now()
 			for _, r := range some {
-				s := r.sample(at)
-				p.out.send(message{Sample: &s})
+				p.sample(r, at)
 			}
 		}
 		if next != every {

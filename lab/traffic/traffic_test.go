@@ -247,7 +247,9 @@ func TestSilentBetweenRecords(t *testing.T) {
 		return heard["later"] && heard[Requests] && heard[Ticks]
 	})
 	for _, kind := range silent {
+		stopped := now()
 		r := end(t, c, kind)
+		waitFor(t, c, "its last sample", func(s Sample) bool { return s.Flow == kind && s.Time >= stopped })
 		if !r.Survived || r.Records != 1 {
 			t.Errorf("%s: survived %v, %d records", kind, r.Survived, r.Records)
 		}
