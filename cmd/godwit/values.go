@@ -57,6 +57,9 @@ func readable(err error) error {
 	word := map[string]string{"Int": "not a whole number", "Uint": "not a whole number from 0 on", "Bool": "neither true nor false"}[found[1]]
 	if found[2] == "value out of range" {
 		word = "too large"
+		if strings.Contains(found[0], `parsing "-`) {
+			word = "too small"
+		}
 	}
 	return errors.New(strings.Replace(err.Error(), found[0], word, 1))
 }

@@ -42,11 +42,12 @@ func TestFlagsReadAsFiles(t *testing.T) {
 // TestFlagsSayWhatTheyTake: a value that no flag of its kind takes is told in words of who typed it, and not of the library that reads it.
 func TestFlagsSayWhatTheyTake(t *testing.T) {
 	for line, want := range map[string]string{
-		"evacuate a --width x":                     `invalid argument "x" for "--width" flag: not a whole number; see`,
-		"lab random --seed -3":                     `invalid argument "-3" for "--seed" flag: not a whole number from 0 on; see`,
-		"bench memory --rounds 1e9":                `invalid argument "1e9" for "--rounds" flag: not a whole number; see`,
-		"lab faults --sample 99999999999999999999": `invalid argument "99999999999999999999" for "--sample" flag: too large; see`,
-		"migrate web b --watch=maybe":              `invalid argument "maybe" for "--watch" flag: neither true nor false; see`,
+		"evacuate a --width x":                      `invalid argument "x" for "--width" flag: not a whole number; see`,
+		"lab random --seed -3":                      `invalid argument "-3" for "--seed" flag: not a whole number from 0 on; see`,
+		"bench memory --rounds 1e9":                 `invalid argument "1e9" for "--rounds" flag: not a whole number; see`,
+		"lab faults --sample 99999999999999999999":  `invalid argument "99999999999999999999" for "--sample" flag: too large; see`,
+		"lab faults --sample -99999999999999999999": `invalid argument "-99999999999999999999" for "--sample" flag: too small; see`,
+		"migrate web b --watch=maybe":               `invalid argument "maybe" for "--watch" flag: neither true nor false; see`,
 	} {
 		var out, errOut strings.Builder
 		if status := run(strings.Fields(line), &out, &errOut); status != exitUsage || !strings.Contains(errOut.String(), want) {
