@@ -13,6 +13,7 @@ import (
 	"godwit/agent/addresses"
 	"godwit/agent/config"
 	"godwit/agent/outside"
+	"godwit/internal/lists"
 	"godwit/migration"
 )
 
@@ -68,7 +69,7 @@ func (m *incoming) given(ctx context.Context, subnet config.Subnet) (netip.Addr,
 		return netip.Addr{}, false // and is told by who sets the next one
 	}
 	known := migration.Bare(slices.Concat(m.plan.Held, m.plan.Next))
-	for _, addr := range without(addressesOf(info, g.Held.Description.NICs[1-m.plan.Active]), known) {
+	for _, addr := range lists.Without(addressesOf(info, g.Held.Description.NICs[1-m.plan.Active]), known) {
 		if subnet.Prefix.Contains(addr) && addresses.NotForGuests(subnet, addr) == "" && m.a.book.Promise(addr, m.plan.Guest) == nil {
 			return addr, true
 		}

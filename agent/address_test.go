@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -107,31 +107,16 @@ func TestAskedForInAnotherFamily(t *testing.T) {
 	for agent, word := range map[string]string{"": "turned off", "dhcp": "by DHCP in IPv4 only"} {
 		offer := talk.Offer{Plan: migration.Plan{Guest: "web", Want: six}, NoIPv6: agent == "", Description: config.Description{Agent: agent}}
 		_, err := a.grantable(offer, []migration.Address{v4, {Prefix: netip.PrefixFrom(six, 64)}})
-		refused(t, "IPv6 for a guest without", err, migration.CodeAddress, "next address fd00:2:1::20", word, "--address")
+		agenttest.Refused(t, "IPv6 for a guest without", err, migration.CodeAddress, "next address fd00:2:1::20", word, "--address")
 		offer.Plan.Want = v4.Prefix.Addr()
 		_, err = a.grantable(offer, []migration.Address{v4, {Prefix: netip.PrefixFrom(six, 64)}})
-		refused(t, "IPv4 for a guest without IPv6", err, "")
+		agenttest.Refused(t, "IPv4 for a guest without IPv6", err, "")
 	}
-}
-
-// bridged is a network namespace with the bridge of between.
-func bridged(t *testing.T) string {
-	t.Helper()
-	need.Root(t)
-	name := fmt.Sprintf("gw-test-bridged-%d", os.Getpid())
-	if err := netns.Create(name); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { netns.Delete(name) }) //nolint:errcheck // it goes with the machine
-	if out, err := exec.Command("ip", "-n", name, "link", "add", "br0", "up", "type", "bridge").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return name
 }
 
 // TestRouterKnowsWhoComes: the router of a site knows where a guest's next addresses are before anybody sends to them.
 func TestRouterKnowsWhoComes(t *testing.T) {
-	name := bridged(t)
+	name := agenttest.Bridged(t)
 	for _, command := range []string{
 		"link add port type veth peer name router", "link set port up master br0", "link set router up",
 		"addr add 10.2.1.1/24 dev router", "addr add fd02::1/64 dev router nodad",

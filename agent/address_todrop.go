@@ -9,6 +9,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/limits"
 	"godwit/agent/talk"
+	"godwit/internal/lists"
 	"godwit/migration"
 )
 
@@ -28,7 +29,7 @@ func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
 	if err := limits.GuestStep.Do(ctx, func(ctx context.Context) error { return c.DropAddress(ctx, addrs...) }); err != nil {
 		return err
 	}
-	g.remember(func(h *care.Held) { h.ToDrop = without(h.ToDrop, addrs) })
+	g.remember(func(h *care.Held) { h.ToDrop = lists.Without(h.ToDrop, addrs) })
 	return a.guests.saveIfHere(g)
 }
 
@@ -72,7 +73,7 @@ func (m *outgoing) dropFirst(ctx context.Context) {
 
 // comingWith is what a guest that comes is to give up here: its source's list, without what is its own by then.
 func comingWith(p talk.Preparation) []netip.Addr {
-	return without(p.ToDrop, migration.Bare(slices.Concat(p.Plan.Held, p.Plan.Next)))
+	return lists.Without(p.ToDrop, migration.Bare(slices.Concat(p.Plan.Held, p.Plan.Next)))
 }
 
 // notGivenUp adds to taken what guests here may still have of this site's subnet.
@@ -82,13 +83,4 @@ func (a *Agent) notGivenUp(h care.Held, taken map[netip.Addr]string) {
 			taken[addr] = h.Description.Name
 		}
 	}
-}
-
-// without are those of want that are not in have.
-func without[T comparable](want, have []T) []T {
-	set := map[T]bool{}
-	for _, f := range have {
-		set[f] = true
-	}
-	return slices.DeleteFunc(slices.Clone(want), func(f T) bool { return set[f] })
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
@@ -38,7 +39,7 @@ func TestChannelsOnBothHosts(t *testing.T) {
 		a := bareAgent(t, c)
 		a.detours = detour.New("", config.Network{}, nil)
 		m := &outgoing{a: a, guest: &Guest{}, plan: plan, link: link, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
-		refused(t, "prepare", m.prepareThere(t.Context()), migration.CodeCapacity, "full")
+		agenttest.Refused(t, "prepare", m.prepareThere(t.Context()), migration.CodeCapacity, "full")
 		there := &incoming{plan: plan, work: &destinationWork{guest: &Guest{}, preparation: asked}}
 		here := migrateOptions(plan, channelsOver(plan, len(m.paths(c.Peers[0]))))
 		if got := there.options(); got.Channels != here.Channels || here.Channels != min(max(2, paths), 4) {

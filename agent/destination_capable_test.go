@@ -1,41 +1,16 @@
 package agent
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/talk"
 	"godwit/migration"
 )
-
-// refused checks that err is a problem of that code and one line with all words; no
-// words: that there is none.
-func refused(t *testing.T, name string, err error, code migration.Code, words ...string) {
-	t.Helper()
-	if len(words) == 0 {
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		return
-	}
-	var problem *migration.Problem
-	if !errors.As(err, &problem) || problem.Code != code {
-		t.Errorf("%s: %v: want a problem of code %s", name, err, code)
-		return
-	}
-	for _, w := range words {
-		if !strings.Contains(problem.Text, w) {
-			t.Errorf("%s: %q: want %q in it", name, problem.Text, w)
-		}
-	}
-	if strings.Contains(problem.Text, "\n") || strings.Contains(problem.Text, "%!") {
-		t.Errorf("%s: %q: want one line of words", name, problem.Text)
-	}
-}
 
 // TestSameRoot: a guest of an image finds the same root at the destination, or does not
 // come.
@@ -87,7 +62,7 @@ func TestUnknownSource(t *testing.T) {
 	a := between(t)
 	p := goodPreparation()
 	p.Plan.From = "berlin"
-	refused(t, "not known", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodePeer, "host rome refuses guest web: its configuration knows no host berlin; add it to peers")
+	agenttest.Refused(t, "not known", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodePeer, "host rome refuses guest web: its configuration knows no host berlin; add it to peers")
 }
 
 // TestNoBridge: a host whose bridge or its port is not there takes no guest, as its log says, and says by which key.
@@ -95,7 +70,7 @@ func TestNoBridge(t *testing.T) {
 	a := between(t)
 	a.config.Network.Bridge, a.config.Network.LAN = "no-bridge", "lo"
 	p := goodPreparation()
-	refused(t, "no bridge", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodePath, "host rome refuses guest web", "network.bridge no-bridge: no such device; mend that")
+	agenttest.Refused(t, "no bridge", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodePath, "host rome refuses guest web", "network.bridge no-bridge: no such device; mend that")
 }
 
 // TestUnwritableDestination: a host that cannot write anything down takes no guest, and says what to do.
@@ -107,5 +82,5 @@ func TestUnwritableDestination(t *testing.T) {
 	}
 	a := between(t)
 	p := goodPreparation()
-	refused(t, "read-only", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeCapacity, "host rome refuses guest web", "can only be read; mount it for writing")
+	agenttest.Refused(t, "read-only", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeCapacity, "host rome refuses guest web", "can only be read; mount it for writing")
 }

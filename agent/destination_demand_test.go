@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/capable"
 	"godwit/agent/config"
 	"godwit/agent/record"
@@ -141,17 +142,17 @@ func TestRoomForTheCopiesOfAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := talk.Offer{Plan: migration.Plan{ID: "m-00000002", Guest: "db", Transfer: "lanes"}, Touched: p.Touched, Facts: p.Facts}
-	refused(t, "beside the first one", a.roomForAll(second, everyone), migration.CodeCapacity, "for a copy of its memory", "MiB for guests on their way here")
-	refused(t, "the first one itself", a.roomForAll(m.offer, m.order), "")
+	agenttest.Refused(t, "beside the first one", a.roomForAll(second, everyone), migration.CodeCapacity, "for a copy of its memory", "MiB for guests on their way here")
+	agenttest.Refused(t, "the first one itself", a.roomForAll(m.offer, m.order), "")
 	second.Plan.Transfer = "qemu-tcp"
-	refused(t, "without a copy", a.roomForAll(second, everyone), "")
+	agenttest.Refused(t, "without a copy", a.roomForAll(second, everyone), "")
 	second.Plan.Transfer = "lanes"
 	m.state = migration.Destination{Landing: migration.Waiting, Loaded: true} // its copy went when QEMU had it, and it may wait for its release for long
-	refused(t, "the first one is all here", a.roomForAll(second, everyone), "")
+	agenttest.Refused(t, "the first one is all here", a.roomForAll(second, everyone), "")
 	m.state = migration.Destination{Landing: migration.Waiting}
-	refused(t, "it is not", a.roomForAll(second, everyone), migration.CodeCapacity, "for a copy of its memory")
+	agenttest.Refused(t, "it is not", a.roomForAll(second, everyone), migration.CodeCapacity, "for a copy of its memory")
 	m.state.Landing = migration.Adopting
-	refused(t, "the first one runs", a.roomForAll(second, everyone), "")
+	agenttest.Refused(t, "the first one runs", a.roomForAll(second, everyone), "")
 }
 
 // TestRoomForTheCopy: a destination whose disk has no room for what our own data path keeps of memory says so before
@@ -178,6 +179,6 @@ func TestRoomForTheCopy(t *testing.T) {
 		if c.has == nil {
 			code = ""
 		}
-		refused(t, name, a.roomForAll(offer, everyone), code, c.has...)
+		agenttest.Refused(t, name, a.roomForAll(offer, everyone), code, c.has...)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
 	"godwit/migration"
@@ -51,7 +52,7 @@ func TestGivenUp(t *testing.T) {
 		if (why != nil) != (len(c.words) > 0) {
 			t.Errorf("%s: %v", c.name, why)
 		}
-		refused(t, c.name, err, code, c.words...)
+		agenttest.Refused(t, c.name, err, code, c.words...)
 	}
 }
 

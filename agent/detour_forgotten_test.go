@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
@@ -65,7 +66,7 @@ func TestForgetAway(t *testing.T) {
 		said, err := a.apiForgetAway(r)
 		left := len(a.detours.List("web"))
 		if c.word != "" {
-			refused(t, name, err, migration.CodeBusy, c.word)
+			agenttest.Refused(t, name, err, migration.CodeBusy, c.word)
 			if left != 1 {
 				t.Errorf("%s: it was refused, and %d of 1 detours are left", name, left)
 			}
@@ -76,7 +77,7 @@ func TestForgetAway(t *testing.T) {
 			t.Errorf("%s: said %+v, %v, and %d detours are left", name, said, err, left)
 		}
 		_, err = a.apiForgetAway(r)
-		refused(t, name+", again", err, migration.CodeUnknownGuest, "leads nothing after a guest of that name")
+		agenttest.Refused(t, name+", again", err, migration.CodeUnknownGuest, "leads nothing after a guest of that name")
 	}
 }
 
@@ -106,7 +107,7 @@ func TestForgetAwayIsSureOfSilence(t *testing.T) {
 		}))}
 		sentAway(a, "10.2.1.40", "oslo", "52:54:00:00:00:01")
 		_, err := a.apiForgetAway(r)
-		refused(t, "oslo", err, migration.CodeBusy, map[bool]string{false: "which has it", true: "called off"}[calledOff])
+		agenttest.Refused(t, "oslo", err, migration.CodeBusy, map[bool]string{false: "which has it", true: "called off"}[calledOff])
 		if len(a.detours.List("web")) != 1 {
 			t.Error("what leads to it has ended")
 		}
@@ -121,20 +122,20 @@ func TestForgetAwayOfOneThatIsHere(t *testing.T) {
 	sentAway(a, "10.2.1.40", "bergen", "52:54:00:00:00:01")
 	a.incoming["m-00000009"] = &incoming{plan: migration.Plan{ID: "m-00000009", Guest: "web"}}
 	_, err := a.apiForgetAway(r)
-	refused(t, "it comes", err, migration.CodeBusy, "brings it to rome")
+	agenttest.Refused(t, "it comes", err, migration.CodeBusy, "brings it to rome")
 	clear(a.incoming)
 	a.silent = map[string]*Guest{"web": {}}
 	_, err = a.apiForgetAway(r)
-	refused(t, "its QEMU does not answer", err, migration.CodeBusy, "it may be on this host")
+	agenttest.Refused(t, "its QEMU does not answer", err, migration.CodeBusy, "it may be on this host")
 	clear(a.silent)
 	starts := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 	a.guests.expectAgain(starts)
 	_, err = a.apiForgetAway(r)
-	refused(t, "it is being started", err, migration.CodeBusy, "it may be on this host")
+	agenttest.Refused(t, "it is being started", err, migration.CodeBusy, "it may be on this host")
 	a.guests.settled(starts)
 	a.guests.byName["web"] = &Guest{}
 	_, err = a.apiForgetAway(r)
-	refused(t, "it is here", err, migration.CodeUsage, "it is under care on this host")
+	agenttest.Refused(t, "it is here", err, migration.CodeUsage, "it is under care on this host")
 	if len(a.detours.List("web")) != 1 {
 		t.Error("what leads to it has ended")
 	}
@@ -216,7 +217,7 @@ func TestForgetAwayOfADisbelievedHost(t *testing.T) {
 	r := callFrom(t, "", "", nil)
 	r.SetPathValue("name", "web")
 	_, err = a.apiForgetAway(r)
-	refused(t, "it has another certificate", err, migration.CodeBusy, "led to oslo, which is there: ")
+	agenttest.Refused(t, "it has another certificate", err, migration.CodeBusy, "led to oslo, which is there: ")
 	if len(a.detours.List("web")) != 1 {
 		t.Error("what leads to its guest has ended")
 	}

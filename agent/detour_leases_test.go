@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -323,7 +324,7 @@ func TestLeasesOfAGuestThatMigrates(t *testing.T) {
 	defer func() { limits.GuestStep = before }()
 	lent := migration.Address{Prefix: netip.PrefixFrom(d.Visiting[0].Addr, 24), Home: "paris"}
 	g.Held.Addresses, g.busy = []migration.Address{lent}, "m-00000002"
-	refused(t, "it migrates", a.endDetours(t.Context()), migration.CodeBusy, "leased", "m-00000002")
+	agenttest.Refused(t, "it migrates", a.endDetours(t.Context()), migration.CodeBusy, "leased", "m-00000002")
 	if len(g.Held.Addresses) != 1 || placed(a, d.ID) == nil {
 		t.Errorf("it has %v left, and %+v", g.Held.Addresses, placed(a, d.ID))
 	}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/otherway"
@@ -130,7 +131,7 @@ func TestLeadOverIsChecked(t *testing.T) {
 			id = c.id
 		}
 		_, err := a.peerLeadOver(callFrom(t, c.caller, id, ask))
-		refused(t, c.name, err, c.code, "another pair of uplinks")
+		agenttest.Refused(t, c.name, err, c.code, "another pair of uplinks")
 	}
 }
 
@@ -155,7 +156,7 @@ func TestAsksToLeadOver(t *testing.T) {
 			peer.Answer(w, talk.Prepared{Tunnel: netip.MustParseAddrPort("203.0.113.7:800")}, nil)
 		}))
 		err := a.leadOver(t.Context(), d.ID, over)
-		refused(t, over.Name, err, migration.CodePeer, "203.0.113.7:800")
+		agenttest.Refused(t, over.Name, err, migration.CodePeer, "203.0.113.7:800")
 		if len(asked) != 1 || asked[0].Tunnel.Addr() != over.Local || asked[0].Tunnel.Port() == 0 || asked[0].TunnelTo != over.Remote ||
 			(asked[0].Tunnel.String() == own) != (over.Name == "public-public") {
 			t.Errorf("%s: asked %v", over.Name, asked)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -83,7 +84,7 @@ func TestRepointTakesAnotherPair(t *testing.T) {
 		n := config.Neighbour{Host: "oslo", Uplinks: twoUplinks(c.there[0], c.there[1])}
 		w := way{guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, migration: "m-00000001", kind: "auto", host: "oslo"}
 		_, err := a.makeWay(t.Context(), w, w.id(), link, n)
-		refused(t, "no", err, migration.CodeAddress, "no")
+		agenttest.Refused(t, "no", err, migration.CodeAddress, "no")
 		if len(asks) != 1 || asks[0].Tunnel.Addr().String() != c.want[0] || asks[0].TunnelTo.String() != c.want[1] {
 			t.Errorf("%v to %v: asked %+v, want %v", c.here, c.there, asks, c.want)
 		}

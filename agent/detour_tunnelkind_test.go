@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/probe"
 	"godwit/agent/talk"
@@ -107,7 +108,7 @@ func TestTryTunnel(t *testing.T) {
 	} {
 		m := &outgoing{a: &Agent{config: &config.Config{Port: port}}, plan: migration.Plan{Guest: "web", To: "rome", Tunnel: c.kind},
 			work: &sourceWork{accepted: talk.Acceptance{Token: r.Token(), Probe: c.probe}}}
-		refused(t, c.name, m.tryTunnel(t.Context(), here, here), migration.CodePath, c.words...)
+		agenttest.Refused(t, c.name, m.tryTunnel(t.Context(), here, here), migration.CodePath, c.words...)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -75,7 +76,7 @@ func hasAny(users guest.Users) bool { return users.MPTCP+users.TCP+users.UDP > 0
 // leadNoMore ends what leads those of addrs here that a guest has given up as it settled: their homes give them to others as soon as its source
 // hears that they are not needed (peerLanded).
 func (a *Agent) leadNoMore(g *Guest, addrs []netip.Addr) {
-	gone := without(addrs, migration.Bare(g.held().Addresses))
+	gone := lists.Without(addrs, migration.Bare(g.held().Addresses))
 	if len(gone) == 0 {
 		return
 	}

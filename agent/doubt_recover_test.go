@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
@@ -128,11 +129,11 @@ func TestTakeBackIsRefused(t *testing.T) {
 	m := &outgoing{a: a, plan: plan, guest: &Guest{}, rec: record.New("paris", plan, time.Now())}
 	a.outgoing, a.incoming = map[string]*outgoing{plan.ID: m}, map[string]*incoming{}
 	err := a.takeBack(t.Context(), "m-00000009", api.TakeBack{Fenced: true})
-	refused(t, "unknown", err, migration.CodeUsage, "m-00000009", "no migration of that id")
-	refused(t, "not let go", a.takeBack(t.Context(), plan.ID, api.TakeBack{Fenced: true}), migration.CodeUsage, "has let its guest go")
+	agenttest.Refused(t, "unknown", err, migration.CodeUsage, "m-00000009", "no migration of that id")
+	agenttest.Refused(t, "not let go", a.takeBack(t.Context(), plan.ID, api.TakeBack{Fenced: true}), migration.CodeUsage, "has let its guest go")
 	m.told.Store(new(sourceDoing(t, migration.Release)))
-	refused(t, "its QEMU is gone", a.takeBack(t.Context(), plan.ID, api.TakeBack{Fenced: true}), migration.CodeUsage, "QEMU here is gone", "on rome")
-	refused(t, "give up what is not in doubt", a.giveUp(t.Context(), plan.ID), migration.CodeUsage, "nothing of it is in doubt")
+	agenttest.Refused(t, "its QEMU is gone", a.takeBack(t.Context(), plan.ID, api.TakeBack{Fenced: true}), migration.CodeUsage, "QEMU here is gone", "on rome")
+	agenttest.Refused(t, "give up what is not in doubt", a.giveUp(t.Context(), plan.ID), migration.CodeUsage, "nothing of it is in doubt")
 }
 
 // TestTakenBackIsToldAfterARestart: an agent that ended between journalling that it took the

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
@@ -81,11 +82,11 @@ func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
 			}
 			continue
 		}
-		refused(t, c.name, err, migration.CodeBusy, "paris", c.word, "recover web --keep")
+		agenttest.Refused(t, c.name, err, migration.CodeBusy, "paris", c.word, "recover web --keep")
 		if kept.Unheard == nil {
 			t.Errorf("%s: forgotten", c.name)
 		}
-		refused(t, c.name, a.keepGuest(t.Context(), "m-00000001", api.TakeBack{Fenced: true}), migration.CodeUsage, c.word)
+		agenttest.Refused(t, c.name, a.keepGuest(t.Context(), "m-00000001", api.TakeBack{Fenced: true}), migration.CodeUsage, c.word)
 	}
 }
 
@@ -111,8 +112,8 @@ func TestKeptByAPersonsWord(t *testing.T) {
 	if err != nil || len(doubts) != 1 || doubts[0].ID != "m-00000001" || !strings.Contains(strings.Join(doubts[0].Ways, " "), "--keep") {
 		t.Fatalf("%+v, %v", doubts, err)
 	}
-	refused(t, "no word", a.keepGuest(t.Context(), "m-00000001", api.TakeBack{}), migration.CodeUsage, "--fenced")
-	refused(t, "of another", a.keepGuest(t.Context(), "m-00000009", api.TakeBack{Fenced: true}), migration.CodeUsage, "no guest")
+	agenttest.Refused(t, "no word", a.keepGuest(t.Context(), "m-00000001", api.TakeBack{}), migration.CodeUsage, "--fenced")
+	agenttest.Refused(t, "of another", a.keepGuest(t.Context(), "m-00000009", api.TakeBack{Fenced: true}), migration.CodeUsage, "no guest")
 	if err := a.keepGuest(t.Context(), "m-00000001", api.TakeBack{Fenced: true}); err != nil || g.held().Unheard != nil {
 		t.Errorf("%v, %+v", err, g.held().Unheard)
 	}

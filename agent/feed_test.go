@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/agent/hook"
@@ -126,7 +127,7 @@ func TestSubscriberOverTheAPI(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	err := m.askStart(t.Context())
-	refused(t, "a subscriber that refuses", err, migration.CodeHook, "hook lb/1 at PRE_MIGRATION_START of guest web", "not now")
+	agenttest.Refused(t, "a subscriber that refuses", err, migration.CodeHook, "hook lb/1 at PRE_MIGRATION_START of guest web", "not now")
 	if err := m.askStart(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -143,7 +144,7 @@ func TestSubscriberOverTheAPI(t *testing.T) {
 		t.Error(err)
 	}
 	bad := client.Hook(t.Context(), hook.Subscription{Name: "x", Events: []migration.EventName{"LUNCH"}}, nil)
-	refused(t, "an event that is none", bad, migration.CodeUsage, `"LUNCH" is unknown`)
+	agenttest.Refused(t, "an event that is none", bad, migration.CodeUsage, `"LUNCH" is unknown`)
 }
 
 // TestUnknownKeys: what a program asks with a key that nobody knows is refused, and not done as if that had not been said.
@@ -168,7 +169,7 @@ func TestUnknownKeys(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // a hook that is taken waits for calls
 		err := client.Do(ctx, http.MethodPost, c.path, json.RawMessage(c.body), nil)
 		cancel()
-		refused(t, c.path, err, migration.CodeUsage, c.says)
+		agenttest.Refused(t, c.path, err, migration.CodeUsage, c.says)
 	}
 	if got := m.bandwidth.Bits(); got != 50e6 {
 		t.Errorf("the limit is %d bit/s now", got)
@@ -185,7 +186,7 @@ func TestAbortOvertakesPrepare(t *testing.T) {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	_, err := a.incomingFor(talk.Preparation{Plan: migration.Plan{ID: "m-00000002", To: "paris"}}) // the request has no caller
-	refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "gave it up before its prepare")
+	agenttest.Refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "gave it up before its prepare")
 	a.abortedEarly["m-00000003"] = earlyAbort{at: time.Now().Add(-2 * silence)}
 	a.rememberAborted("rome", "m-00000004", 2)
 	if len(a.abortedEarly) != 2 {
@@ -211,7 +212,7 @@ func TestCheckHooks(t *testing.T) {
 	if _, err := a.hooks.Subscribe(hook.Subscription{Name: "lb", Events: []migration.EventName{migration.PreSourceSuspend}}); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "insecure", m.checkHooks(), migration.CodeHook, "guest web", "insecure_transfer", "(lb)")
+	agenttest.Refused(t, "insecure", m.checkHooks(), migration.CodeHook, "guest web", "insecure_transfer", "(lb)")
 	m.plan.Insecure = false
 	if err := m.checkHooks(); err != nil || len(m.rec.Snapshot().Notes) != 1 {
 		t.Errorf("held by bandwidth: %v, %q", err, m.rec.Snapshot().Notes)
@@ -235,5 +236,5 @@ func TestLimitedAsItIsChecked(t *testing.T) {
 	}
 	check.Wait()
 	m.itself = itselfBy(migration.Plan{Transfer: "qemu-mptcp"})
-	refused(t, "QEMU sends by itself", client.SetBandwidth(t.Context(), m.plan.ID, 60e6), migration.CodeUsage, "qemu-mptcp")
+	agenttest.Refused(t, "QEMU sends by itself", client.SetBandwidth(t.Context(), m.plan.ID, 60e6), migration.CodeUsage, "qemu-mptcp")
 }

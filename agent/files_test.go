@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -134,7 +135,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	if _, err := a.guests.find("web"); err == nil {
 		t.Error("it was found")
 	}
-	refused(t, "another of that name", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "left as it is", "web.json", "mend")
+	agenttest.Refused(t, "another of that name", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "left as it is", "web.json", "mend")
 	if left, err := os.ReadFile(a.config.StatePath("guests", "web.json")); err != nil || string(left) != half {
 		t.Errorf("its file: %q, %v", left, err)
 	}
@@ -174,7 +175,7 @@ func TestGuestsThatCannotBeListed(t *testing.T) {
 		t.Error("what leads to a guest was ended, which may be here")
 	}
 	p := goodPreparation()
-	refused(t, "another of that name", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "which guests there are", "mend")
+	agenttest.Refused(t, "another of that name", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "which guests there are", "mend")
 	if n := a.guests.free(); n < unknownNumbers {
 		t.Errorf("number %d, and with it taps that may be a guest's", n)
 	}

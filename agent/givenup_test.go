@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/disks"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -39,8 +40,8 @@ func TestCopyGivenUpThere(t *testing.T) {
 		m := leaving(a)
 		m.work.forward = brokenWay{}
 		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.landing, c.err) }))
-		refused(t, name, m.copyEnded(t.Context(), vm.Progress{Error: "broken pipe"}), c.code, c.words)
-		refused(t, name+" as it begins", m.notBegun(t.Context(), errors.New("broken pipe")), c.code, c.words)
+		agenttest.Refused(t, name, m.copyEnded(t.Context(), vm.Progress{Error: "broken pipe"}), c.code, c.words)
+		agenttest.Refused(t, name+" as it begins", m.notBegun(t.Context(), errors.New("broken pipe")), c.code, c.words)
 	}
 }
 
@@ -48,9 +49,9 @@ func TestCopyGivenUpThere(t *testing.T) {
 func TestCopyNotBegun(t *testing.T) {
 	a, _ := served(t)
 	m := leaving(a)
-	refused(t, "nothing carried it", peer.AsProblem(m.notBegun(t.Context(), errors.New("busy"))), migration.CodeInternal, "busy")
+	agenttest.Refused(t, "nothing carried it", peer.AsProblem(m.notBegun(t.Context(), errors.New("busy"))), migration.CodeInternal, "busy")
 	m.work.forward = brokenWay{}
-	refused(t, "QEMU is gone", peer.AsProblem(m.notBegun(t.Context(), qmp.ErrClosed)), migration.CodeInternal, qmp.ErrClosed.Error(), "the other end")
+	agenttest.Refused(t, "QEMU is gone", peer.AsProblem(m.notBegun(t.Context(), qmp.ErrClosed)), migration.CodeInternal, qmp.ErrClosed.Error(), "the other end")
 	if err := m.notBegun(t.Context(), nil); err != nil {
 		t.Errorf("one that has begun: %v", err)
 	}
@@ -82,6 +83,6 @@ func TestDisksGivenUpThere(t *testing.T) {
 		a, _ := served(t)
 		m := leaving(a)
 		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.landing, nil) }))
-		refused(t, name, m.disksEnded(t.Context(), c.ways, c.err), c.code, c.words...)
+		agenttest.Refused(t, name, m.disksEnded(t.Context(), c.ways, c.err), c.code, c.words...)
 	}
 }

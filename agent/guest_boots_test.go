@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
@@ -321,7 +322,7 @@ func TestDoesNotWaitForEver(t *testing.T) {
 				g.drop(m.plan.ID)
 				continue
 			}
-			refused(t, took.String(), err, migration.CodeBusy, "web", "30s")
+			agenttest.Refused(t, took.String(), err, migration.CodeBusy, "web", "30s")
 			if busy := g.migration(); busy != "" {
 				t.Errorf("the guest is busy with %s", busy)
 			}

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -29,20 +30,20 @@ func notCurrent(held []migration.Address) []migration.Address {
 func (a *Agent) asHanded(h care.Held, info guest.Info) bool {
 	active, spare := a.strays(h, info)
 	has := addressesOf(info, h.Description.NICs[h.Active])
-	return len(active)+len(spare) == 0 && len(without(migration.Bare(h.Addresses), has)) == 0
+	return len(active)+len(spare) == 0 && len(lists.Without(migration.Bare(h.Addresses), has)) == 0
 }
 
 // strays are the addresses that a guest has on its NICs by its own configuration alone. On the active one those of this
 // site's subnet, and of a family of which it has none, are its own affair, unless another guest here has them.
 func (a *Agent) strays(h care.Held, info guest.Info) (active, spare []netip.Addr) {
 	taken, own := a.takenAddresses(), migration.Bare(h.Addresses)
-	active = without(addressesOf(info, h.Description.NICs[h.Active]), own)
+	active = lists.Without(addressesOf(info, h.Description.NICs[h.Active]), own)
 	active = slices.DeleteFunc(active, func(addr netip.Addr) bool {
 		owner, has := taken[addr]
 		subnet := a.config.Network.SubnetOf(addr)
 		return (!subnet.IsValid() || subnet.Contains(addr)) && (!has || owner == h.Description.Name)
 	})
-	return active, without(addressesOf(info, h.Description.NICs[1-h.Active]), own)
+	return active, lists.Without(addressesOf(info, h.Description.NICs[1-h.Active]), own)
 }
 
 func addressesOf(info guest.Info, nic config.NIC) (out []netip.Addr) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -46,7 +47,7 @@ func TestNamesake(t *testing.T) {
 	p := goodPreparation()
 	p.Tunnel = netip.MustParseAddrPort("192.0.2.1:700")
 	_, err := a.peerPrepare(callFrom(t, "paris", p.Plan.ID, p))
-	refused(t, "prepare", err, migration.CodeBusy, "another guest of that name")
+	agenttest.Refused(t, "prepare", err, migration.CodeBusy, "another guest of that name")
 	if len(a.incoming) > 0 || len(placed(a, "m-00000007").Away) != 1 {
 		t.Error("something was begun, or forgotten")
 	}
@@ -69,7 +70,7 @@ func TestStartByTheNameOfOneThatLeft(t *testing.T) {
 	refusedBy(t, "the guest itself, adopted", a.namesakeHere(adopted), "")
 	refusedBy(t, "another one, adopted", a.namesakeHere(other), word)
 	_, err := a.apiStartGuest(callFrom(t, "", "", started))
-	refused(t, "start", err, migration.CodeBusy, word)
+	agenttest.Refused(t, "start", err, migration.CodeBusy, word)
 }
 
 // TestComesFromWhereItIsLed: a host that says it has a guest does not get its addresses from a home that leads them

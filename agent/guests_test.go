@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -36,14 +37,14 @@ func TestOneGuestOfAName(t *testing.T) {
 	if err := a.guests.expect(first); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "while the first is started", a.guests.expect(second), migration.CodeBusy, "web")
+	agenttest.Refused(t, "while the first is started", a.guests.expect(second), migration.CodeBusy, "web")
 	if err := a.guests.expect(other); err != nil || other.Held.Number == first.Held.Number {
 		t.Errorf("%v, number %d", err, other.Held.Number)
 	}
 	if err := a.guests.save(first); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "while the first is here", a.guests.expect(second), migration.CodeBusy, "web")
+	agenttest.Refused(t, "while the first is here", a.guests.expect(second), migration.CodeBusy, "web")
 	if err := a.guests.forget(first); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestOneGuestOfAName(t *testing.T) {
 	m := &incoming{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Epoch: 2}, rec: record.New("rome", migration.Plan{}, a.clock()), work: &destinationWork{}}
 	m.work.preparation.Description.Name = "web"
 	a.ctx = t.Context()
-	refused(t, "received", m.receive(t.Context()), migration.CodeBusy, "web")
+	agenttest.Refused(t, "received", m.receive(t.Context()), migration.CodeBusy, "web")
 	if m.work.guest != nil {
 		t.Error("there is something to undo of it")
 	}
@@ -204,7 +205,7 @@ func TestStoppedOnce(t *testing.T) {
 	second := stop()
 	select {
 	case err := <-second:
-		refused(t, "the second", err, migration.CodeBusy, "web", "stop")
+		agenttest.Refused(t, "the second", err, migration.CodeBusy, "web", "stop")
 	case <-q.asked:
 		t.Error("it is ended twice")
 	}
@@ -238,12 +239,12 @@ func TestAskedToMoveAsItLeaves(t *testing.T) {
 	if err := errors.Join(a.guests.forget(g), os.Remove(pipe), w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "it has left", <-asked, migration.CodeUnknownGuest, "web", "not under care")
+	agenttest.Refused(t, "it has left", <-asked, migration.CodeUnknownGuest, "web", "not under care")
 	if g.migration() != "" {
 		t.Errorf("it is busy with %s", g.migration())
 	}
 	if err := a.guests.save(&Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}}); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "it has come back", a.guests.takeHere(g, "stop"), migration.CodeBusy, "web", "try again")
+	agenttest.Refused(t, "it has come back", a.guests.takeHere(g, "stop"), migration.CodeBusy, "web", "try again")
 }

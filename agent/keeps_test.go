@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"godwit/agent/addresses"
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -197,7 +198,7 @@ func TestRefusedByItsGuest(t *testing.T) {
 	if inUse := (*outside.InUseError)(nil); !errors.As(err, &inUse) || m.work.taken[next.Addr()] != "52:54:00:00:02:0a" {
 		t.Errorf("%v; taken are %v", err, m.work.taken)
 	}
-	refused(t, "where no other is tried", err, migration.CodeAddress, "10.2.1.10", "--address")
+	agenttest.Refused(t, "where no other is tried", err, migration.CodeAddress, "10.2.1.10", "--address")
 	if strings.Contains(said.String(), "introduce") { // there is no LAN here: it is tried in vain
 		t.Errorf("the LAN is told that it is the guest's: %s", said.String())
 	}
@@ -262,16 +263,16 @@ func TestNextOfAnotherGuest(t *testing.T) {
 			Description: config.Description{Name: name}, Addresses: []migration.Address{{Prefix: p.Plan.Next[0].Prefix}}}}}
 	}
 	has("db")
-	refused(t, "it is db's", prepare(), migration.CodeAddress, "guest db has it")
+	agenttest.Refused(t, "it is db's", prepare(), migration.CodeAddress, "guest db has it")
 	has("web")
-	refused(t, "it is its own", prepare(), migration.CodeAsked, "gave it up")
+	agenttest.Refused(t, "it is its own", prepare(), migration.CodeAsked, "gave it up")
 	a.guests.byName = map[string]*Guest{}
 	a.book.Release("web", netip.Addr{})
 	if err := a.book.Promise(next, "db"); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "it is promised to db", prepare(), migration.CodeAddress, "guest db has it, or was promised it")
+	agenttest.Refused(t, "it is promised to db", prepare(), migration.CodeAddress, "guest db has it, or was promised it")
 	a.book.Release("db", next)
-	refused(t, "it is nobody's", prepare(), migration.CodeAsked, "gave it up")
-	refused(t, "then it is kept for it", a.book.Promise(next, "db"), migration.CodeAddress, "guest web")
+	agenttest.Refused(t, "it is nobody's", prepare(), migration.CodeAsked, "gave it up")
+	agenttest.Refused(t, "then it is kept for it", a.book.Promise(next, "db"), migration.CodeAddress, "guest web")
 }

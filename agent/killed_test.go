@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -109,7 +110,7 @@ func TestStartBesideAQEMU(t *testing.T) {
 	dir := a.guestDir("web", "1")
 	livesIn(t, dir)
 	_, err := a.startGuest(t.Context(), config.Description{Name: "web", Memory: 32 << 20})
-	refused(t, "it may run the guest", err, migration.CodeBusy, "runs in "+dir)
+	agenttest.Refused(t, "it may run the guest", err, migration.CodeBusy, "runs in "+dir)
 	if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/disks"
@@ -80,7 +81,7 @@ func TestBudgetByTheWayOfMemory(t *testing.T) {
 			if err := m.tryPaths(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, transfer, m.budgetFits(n), c.code, c.words...)
+			agenttest.Refused(t, transfer, m.budgetFits(n), c.code, c.words...)
 			m.predict(n, nil)
 			if foreseen := m.rec.Snapshot().Predicted.DowntimeMS; (foreseen < 120) != (c.words == nil) {
 				t.Errorf("%s, memory's way takes %v: a pause of %.0f ms is foreseen", transfer, c.memory, foreseen)
@@ -101,7 +102,7 @@ func TestBudgetByTheWayThatAnswers(t *testing.T) {
 		if got := ways.Names(m.paths(n)); !slices.Equal(got, []string{"private-private", "spare-spare"}) {
 			t.Errorf("%s: memory goes over %q", transfer, got)
 		}
-		refused(t, transfer, m.budgetFits(n), migration.CodeBudget, "the round trip of 3", "to rome")
+		agenttest.Refused(t, transfer, m.budgetFits(n), migration.CodeBudget, "the round trip of 3", "to rome")
 	}
 }
 
@@ -117,7 +118,7 @@ func TestRatesOfTheWaysThatAnswer(t *testing.T) {
 	if got := ways.Names(all); !slices.Equal(got, []string{"slow-slow", "fast-fast"}) {
 		t.Fatalf("memory goes over %q", got)
 	}
-	refused(t, "the devices' state", m.budgetFits(n), migration.CodeBudget, "at least 3")
+	agenttest.Refused(t, "the devices' state", m.budgetFits(n), migration.CodeBudget, "at least 3")
 	if m.work.mirrors = new(disks.Source); m.diskRate(all, 5e6) != 5e6 { // of which no lane works just now
 		t.Errorf("the last of disks goes at %d bytes/s", m.diskRate(all, 5e6))
 	}

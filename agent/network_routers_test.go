@@ -1,12 +1,12 @@
 package agent
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -16,28 +16,14 @@ import (
 )
 
 // brought is of a router of the link from which a guest came.
-var brought = advertisedBy("fe80::b", 1800)
-
-// advertisedBy is what a router says that is one for so many seconds.
-func advertisedBy(router string, lifetime uint16) netstate.Advertisement {
-	m := binary.BigEndian.AppendUint16([]byte{134, 0, 0, 0, 64, 0}, lifetime)
-	return netstate.Advertisement{Router: netip.MustParseAddr(router), Message: append(m, make([]byte, 8)...)}
-}
-
-func routersIn(all []netstate.Advertisement) []string {
-	var out []string
-	for _, ad := range all {
-		out = append(out, ad.Router.String())
-	}
-	return out
-}
+var brought = agenttest.AdvertisedBy("fe80::b", 1800)
 
 // TestRoutersOf: a guest takes along what routers of its own link say: those here, or those that it
 // brought; not without an address of IPv6.
 func TestRoutersOf(t *testing.T) {
 
 	a := &Agent{config: &config.Config{Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
-	a.routers.Hear(advertisedBy("fe80::a", 600), time.Now())
+	a.routers.Hear(agenttest.AdvertisedBy("fe80::a", 600), time.Now())
 	a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{})
 	d := &detour.Detour{ID: "t1", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}}, Taps: []string{"t0a", "t0b"}}
 	d.OffLink = &detour.OffLink{Tap: "t0a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}}
@@ -59,7 +45,7 @@ func TestRoutersOf(t *testing.T) {
 		for _, h := range c.held {
 			m.plan.Held = append(m.plan.Held, migration.Address{Prefix: netip.MustParsePrefix(h)})
 		}
-		if got := routersIn(m.routersOf()); !slices.Equal(got, c.want) {
+		if got := agenttest.Routers(m.routersOf()); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -70,7 +56,7 @@ func TestRoutersOf(t *testing.T) {
 
 // TestCheckHeard: what a preparation, or a file, says of routers is bounded.
 func TestCheckHeard(t *testing.T) {
-	one, two := advertisedBy("fe80::1", 600), advertisedBy("fe80::2", 600)
+	one, two := agenttest.AdvertisedBy("fe80::1", 600), agenttest.AdvertisedBy("fe80::2", 600)
 	for name, c := range map[string]struct {
 		all []netstate.Advertisement
 		ok  bool
@@ -78,7 +64,7 @@ func TestCheckHeard(t *testing.T) {
 		"none":     {nil, true},
 		"two":      {[]netstate.Advertisement{one, two}, true},
 		"twice":    {[]netstate.Advertisement{one, two, one}, false},
-		"too many": {[]netstate.Advertisement{one, two, advertisedBy("fe80::3", 1), advertisedBy("fe80::4", 1), advertisedBy("fe80::5", 1)}, false},
+		"too many": {[]netstate.Advertisement{one, two, agenttest.AdvertisedBy("fe80::3", 1), agenttest.AdvertisedBy("fe80::4", 1), agenttest.AdvertisedBy("fe80::5", 1)}, false},
 		"not one":  {[]netstate.Advertisement{{Router: one.Router, Message: []byte{134, 0}}}, false},
 	} {
 		p := goodPreparation()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/addresses"
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -114,7 +115,7 @@ func TestSilentChannelIsFoundInCheck(t *testing.T) {
 			}
 			continue
 		}
-		refused(t, network, err, code, "guest web", "its guest channel does not answer", "limit ask_guest")
+		agenttest.Refused(t, network, err, code, "guest web", "its guest channel does not answer", "limit ask_guest")
 	}
 }
 

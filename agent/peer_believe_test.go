@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -149,7 +150,7 @@ func TestEndedIsToldToItsSource(t *testing.T) {
 			t.Errorf("%s: its source is told %+v, %v", name, answer, err)
 		}
 		answer, err := call(callFrom(t, "oslo", p.Plan.ID, Refill{Epoch: p.Plan.Epoch}))
-		refused(t, name+", of another host", err, migration.CodePeer, "not one from host oslo")
+		agenttest.Refused(t, name+", of another host", err, migration.CodePeer, "not one from host oslo")
 		if answer != nil {
 			t.Errorf("%s: another host is told %+v", name, answer)
 		}
@@ -294,7 +295,7 @@ func TestOfferIsBounded(t *testing.T) {
 		o := talk.Offer{Plan: good.Plan, Description: good.Description, Facts: good.Facts}
 		c.change(&o)
 		_, err := a.peerCheck(callFrom(t, "paris", o.Plan.ID, o))
-		refused(t, name, err, migration.CodeUsage, c.word)
+		agenttest.Refused(t, name, err, migration.CodeUsage, c.word)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/detour"
 	"godwit/agent/talk"
 	"godwit/migration"
@@ -47,7 +48,7 @@ func TestHomeAfterTheRefusal(t *testing.T) {
 	place(a, &detour.Detour{ID: plan.ID, Guest: "web", Peer: "paris", Coming: []netstate.Visiting{{Addr: addr}}},
 		&detour.Detour{ID: "m-00000002", Guest: "web", Peer: "paris", Leased: true, Away: []netstate.Away{{Addr: addr, Active: true}}})
 	_, err := a.peerHome(callFrom(t, "paris", plan.ID, talk.Turn{Epoch: 3}))
-	refused(t, "home", err, migration.CodeUsage, plan.ID, "given up")
+	agenttest.Refused(t, "home", err, migration.CodeUsage, plan.ID, "given up")
 	if d := placed(a, "m-00000002"); len(d.Away) != 1 {
 		t.Errorf("it is led nowhere: %+v", d)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/statefile"
 	"godwit/migration"
@@ -30,9 +31,9 @@ func nobodyGets(t *testing.T, a *Agent) {
 	p := goodPreparation()
 	p.Plan.ID, p.Tunnel = "m-00000009", netip.MustParseAddrPort("192.0.2.1:700")
 	_, err := a.apiStartGuest(callFrom(t, "", "", p.Description))
-	refused(t, "start", err, migration.CodeBusy, "web")
+	agenttest.Refused(t, "start", err, migration.CodeBusy, "web")
 	_, err = a.peerPrepare(callFrom(t, "paris", p.Plan.ID, p))
-	refused(t, "prepare", err, migration.CodeBusy, "web")
+	agenttest.Refused(t, "prepare", err, migration.CodeBusy, "web")
 	if len(a.incoming) > 0 {
 		t.Error("something was begun")
 	}
@@ -214,7 +215,7 @@ func TestNoMigrationBesideAJournal(t *testing.T) {
 	g, _ := haltedGuest(a, "web")
 	path := journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.Pause)))
 	_, err := a.newOutgoing(migration.Request{Guest: "web", To: "paris"})
-	refused(t, "beside a journal", err, migration.CodeBusy, "m-00000001", "web")
+	agenttest.Refused(t, "beside a journal", err, migration.CodeBusy, "m-00000001", "web")
 	if g.migration() != "" {
 		t.Errorf("the guest is busy with %s", g.migration())
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/talk"
 	"godwit/internal/need"
@@ -55,10 +56,10 @@ func TestRoomWhereDisksLie(t *testing.T) {
 				Facts:       vm.Facts{Memory: 1 << 40, Disks: []vm.Disk{{ID: "a", Size: c.disk}}},
 			}
 			if c.has == "" {
-				refused(t, name, a.roomForAll(offer, everyone), "")
+				agenttest.Refused(t, name, a.roomForAll(offer, everyone), "")
 				return
 			}
-			refused(t, name, a.roomForAll(offer, everyone), migration.CodeCapacity, strings.Replace(c.has, "STATE", state, 1))
+			agenttest.Refused(t, name, a.roomForAll(offer, everyone), migration.CodeCapacity, strings.Replace(c.has, "STATE", state, 1))
 		})
 	}
 }

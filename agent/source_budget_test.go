@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -48,7 +49,7 @@ func TestBandwidthThatWasLifted(t *testing.T) {
 		time.AfterFunc(time.Second, func() { m.bandwidth.Set(0) })
 		ctx, end := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer end()
-		refused(t, "lifted", m.awaitFit(ctx, m.paths(n)), migration.CodeBudget, "cannot be met")
+		agenttest.Refused(t, "lifted", m.awaitFit(ctx, m.paths(n)), migration.CodeBudget, "cannot be met")
 	})
 }
 
@@ -58,17 +59,17 @@ func TestBudgetBelowTheWay(t *testing.T) {
 	const ms = time.Millisecond
 	for _, mode := range []string{"precopy", "hybrid", "postcopy"} {
 		m, n := budgeted(t, mode, 20*ms, 60*ms)
-		refused(t, mode, m.budgetFits(n), migration.CodeBudget, "downtime budget of 20ms", "round trip of 60ms to rome", "alone take 42.6ms", "--downtime of at least 70ms")
+		agenttest.Refused(t, mode, m.budgetFits(n), migration.CodeBudget, "downtime budget of 20ms", "round trip of 60ms to rome", "alone take 42.6ms", "--downtime of at least 70ms")
 		m.plan.Downtime = 70 * ms
-		refused(t, mode+" with more", m.budgetFits(n), "")
+		agenttest.Refused(t, mode+" with more", m.budgetFits(n), "")
 	}
 	m, n := budgeted(t, "stopcopy", 20*ms, 60*ms)
-	refused(t, "stopcopy", m.budgetFits(n), "")
+	agenttest.Refused(t, "stopcopy", m.budgetFits(n), "")
 	m, n = budgeted(t, "precopy", 15*ms, 4*ms)
 	m.plan.Bandwidth = 1_000_000 // it may be lifted
-	refused(t, "a short way", m.budgetFits(n), "")
+	agenttest.Refused(t, "a short way", m.budgetFits(n), "")
 	m.a.config.Uplinks[0].Rate, n.Uplinks[0].Rate = 0, 0
-	refused(t, "an unknown rate", m.budgetFits(n), "")
+	agenttest.Refused(t, "an unknown rate", m.budgetFits(n), "")
 }
 
 // TestGivingUpNamesTheWay: a copy that is given up names the round trip where that is what is missing, and
@@ -86,10 +87,10 @@ func TestGivingUpNamesTheWay(t *testing.T) {
 		m, _ := budgeted(t, "precopy", c.budget, c.rtt)
 		copying := policy.Copying{Budget: c.budget, RTT: c.rtt, Limit: time.Minute}
 		look := policy.Look{At: 61 * time.Second, Round: 2, Remaining: 50e6, Goodput: 10e6, Tail: policy.PackedTail}
-		refused(t, c.budget.String()+", before a look", m.cannotFit(look, &copying), migration.CodeBudget, "no pause could be foreseen in 1m1s")
+		agenttest.Refused(t, c.budget.String()+", before a look", m.cannotFit(look, &copying), migration.CodeBudget, "no pause could be foreseen in 1m1s")
 		copying.See(look)
 		err := m.cannotFit(look, &copying)
-		refused(t, c.budget.String(), err, migration.CodeBudget, append(c.has, "the shortest pause foreseen in 1m1s was 5.0")...)
+		agenttest.Refused(t, c.budget.String(), err, migration.CodeBudget, append(c.has, "the shortest pause foreseen in 1m1s was 5.0")...)
 		var problem *migration.Problem
 		for _, word := range c.not {
 			if errors.As(err, &problem) && strings.Contains(problem.Text, word) {
@@ -127,7 +128,7 @@ func TestLimitTooLow(t *testing.T) {
 			}
 			if want == policy.GiveUp {
 				err := m.cannotFit(look, &policy.Copying{RTT: 20 * time.Millisecond})
-				refused(t, mode, err, migration.CodeBudget, "--downtime of at least 2.", "more --bandwidth than 100 kbit/s")
+				agenttest.Refused(t, mode, err, migration.CodeBudget, "--downtime of at least 2.", "more --bandwidth than 100 kbit/s")
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -73,7 +74,7 @@ func TestChooseGuestPath(t *testing.T) {
 		}
 		m := &outgoing{a: a, plan: plan, work: &sourceWork{accepted: accepted}, rec: record.New("paris", plan, time.Now())}
 		err = m.chooseGuestPath(t.Context(), a.config.GuestPaths(config.Neighbour{Uplinks: rome.config.Uplinks}), a.hasTunnel)
-		refused(t, c.name, err, migration.CodePath, c.words...)
+		agenttest.Refused(t, c.name, err, migration.CodePath, c.words...)
 		if err != nil {
 			continue
 		}

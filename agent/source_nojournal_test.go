@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/agenttest"
 	"godwit/migration"
 )
 
@@ -22,10 +23,10 @@ func TestNoJournalNoMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := a.newOutgoing(migration.Request{Guest: "web", To: "paris"})
-	refused(t, "no directory", err, migration.CodeInternal, "guest web", "host "+a.config.Host, a.config.State, "that can be written")
+	agenttest.Refused(t, "no directory", err, migration.CodeInternal, "guest web", "host "+a.config.Host, a.config.State, "that can be written")
 	if g.migration() != "" {
 		t.Errorf("the guest is busy with %s", g.migration())
 	}
 	full := fmt.Errorf("create journal: %w", &fs.PathError{Op: "write", Path: "x", Err: unix.ENOSPC})
-	refused(t, "full", a.noJournal("web", full), migration.CodeCapacity, "guest web", "make room in state")
+	agenttest.Refused(t, "full", a.noJournal("web", full), migration.CodeCapacity, "guest web", "make room in state")
 }

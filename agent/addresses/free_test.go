@@ -3,12 +3,10 @@ package addresses
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
-	"godwit/internal/need"
 	"godwit/netstate/netns"
 )
 
@@ -71,24 +69,9 @@ func TestNotForGuests(t *testing.T) {
 	}
 }
 
-// bridged is a network namespace with the bridge of ofRome.
-func bridged(t *testing.T) string {
-	t.Helper()
-	need.Root(t)
-	name := fmt.Sprintf("gw-test-addresses-%d", os.Getpid())
-	if err := netns.Create(name); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { netns.Delete(name) }) //nolint:errcheck // it goes with the machine
-	if out, err := exec.Command("ip", "-n", name, "link", "add", "br0", "up", "type", "bridge").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return name
-}
-
 // TestLastAddressOfASubnet: addresses are given as far as the last but one.
 func TestLastAddressOfASubnet(t *testing.T) {
-	name := bridged(t)
+	name := agenttest.Bridged(t)
 	b := ofRome(nil)
 	n := &b.config.Network
 	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/28"), netip.MustParseAddr("10.2.1.13"), 12
@@ -107,7 +90,7 @@ func TestLastAddressOfASubnet(t *testing.T) {
 // TestComesWithIt: a guest gets no address that it comes with, such as one of this site that nobody answers for
 // while its home is off, not even asked for by name.
 func TestComesWithIt(t *testing.T) {
-	name := bridged(t)
+	name := agenttest.Bridged(t)
 	b := ofRome(nil)
 	n := &b.config.Network
 	n.Gateway4, n.First = netip.MustParseAddr("10.2.1.1"), 10
@@ -126,7 +109,7 @@ func TestComesWithIt(t *testing.T) {
 
 // TestMoreGuestsThanTries: a host with more guests than addresses are tried has one for the next guest.
 func TestMoreGuestsThanTries(t *testing.T) {
-	name := bridged(t)
+	name := agenttest.Bridged(t)
 	b := ofRome(nil)
 	n := &b.config.Network
 	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/24"), netip.MustParseAddr("10.2.1.1"), 10

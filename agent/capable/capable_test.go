@@ -1,39 +1,13 @@
 package capable
 
 import (
-	"errors"
-	"slices"
 	"strings"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/migration"
 	"godwit/vm"
 )
-
-// refused checks that err is a problem of that code and one line with all words; no
-// words: that there is none.
-func refused(t *testing.T, name string, err error, code migration.Code, words ...string) {
-	t.Helper()
-	if len(words) == 0 {
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		return
-	}
-	var problem *migration.Problem
-	if !errors.As(err, &problem) || problem.Code != code {
-		t.Errorf("%s: %v: want a problem of code %s", name, err, code)
-		return
-	}
-	for _, w := range words {
-		if !strings.Contains(problem.Text, w) {
-			t.Errorf("%s: %q: want %q in it", name, problem.Text, w)
-		}
-	}
-	if strings.Contains(problem.Text, "\n") || strings.Contains(problem.Text, "%!") {
-		t.Errorf("%s: %q: want one line of words", name, problem.Text)
-	}
-}
 
 func TestLacks(t *testing.T) {
 	const mib = 1 << 20
@@ -85,7 +59,7 @@ func TestLacks(t *testing.T) {
 		{"the same processor, by an older source", kvm, guest("10.0.2", "kvm", "fpu sse pti", mib), migration.CodeHypervisor, []string{"its CPU lacks pti"}},
 		{"a lesser processor, and the guest's is a model", kvm, unlike("Skylake-Server", true), "", nil},
 	} {
-		refused(t, c.name, c.here.Lacks(c.guest), c.code, c.words...)
+		agenttest.Refused(t, c.name, c.here.Lacks(c.guest), c.code, c.words...)
 	}
 }
 
@@ -117,23 +91,6 @@ func TestOlder(t *testing.T) {
 	} {
 		if got := older(c.a, c.b); got != c.want {
 			t.Errorf("%q older than %q: %v", c.a, c.b, got)
-		}
-	}
-}
-
-func TestMissingFlags(t *testing.T) {
-	for _, c := range []struct {
-		want, have string
-		missing    []string
-	}{
-		{"", "", nil},
-		{"", "fpu", nil},
-		{"fpu sse", "sse  vmx\tfpu", nil},
-		{"fpu avx2 avx", "fpu avx512", []string{"avx2", "avx"}},
-		{"fpu", "", []string{"fpu"}},
-	} {
-		if got := absent(strings.Fields(c.want), strings.Fields(c.have)); !slices.Equal(got, c.missing) {
-			t.Errorf("%q of %q: %v", c.want, c.have, got)
 		}
 	}
 }

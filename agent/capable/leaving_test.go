@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
@@ -38,7 +39,7 @@ func TestUnfit(t *testing.T) {
 		{"no channel, keeps its address", Leaver{two, false, true, well, vm.Running}, "", nil},
 		{"a disk that QEMU has not", Leaver{disk, true, false, well, vm.Running}, migration.CodeGuest, []string{"disk root"}},
 	} {
-		refused(t, c.name, c.guest.Unfit(refuse), c.code, c.words...)
+		agenttest.Refused(t, c.name, c.guest.Unfit(refuse), c.code, c.words...)
 	}
 }
 
@@ -48,9 +49,9 @@ func TestUnfitPages(t *testing.T) {
 		return &migration.Problem{Code: code, Text: fmt.Sprintf(format, args...)}
 	}
 	for _, mode := range []string{"hybrid", "postcopy"} {
-		refused(t, mode, UnfitPages(refuse, mode, vm.Facts{PageSize: 2 << 20}), migration.CodeHypervisor, "mode "+mode, "pages of 2048 KiB", "--mode precopy")
-		refused(t, mode+" of ordinary pages", UnfitPages(refuse, mode, vm.Facts{PageSize: 4096}), "")
+		agenttest.Refused(t, mode, UnfitPages(refuse, mode, vm.Facts{PageSize: 2 << 20}), migration.CodeHypervisor, "mode "+mode, "pages of 2048 KiB", "--mode precopy")
+		agenttest.Refused(t, mode+" of ordinary pages", UnfitPages(refuse, mode, vm.Facts{PageSize: 4096}), "")
 	}
-	refused(t, "precopy", UnfitPages(refuse, "precopy", vm.Facts{PageSize: 2 << 20}), "")
-	refused(t, "a balloon that hints", UnfitPages(refuse, "hybrid", vm.Facts{Hints: true}), migration.CodeHypervisor, "free-page-hint", "--mode precopy")
+	agenttest.Refused(t, "precopy", UnfitPages(refuse, "precopy", vm.Facts{PageSize: 2 << 20}), "")
+	agenttest.Refused(t, "a balloon that hints", UnfitPages(refuse, "hybrid", vm.Facts{Hints: true}), migration.CodeHypervisor, "free-page-hint", "--mode precopy")
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/internal/lists"
 	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
@@ -26,7 +27,7 @@ func ownProcessor(f vm.Facts) bool {
 
 // lacksFlags says what a guest with its host's own processor would miss here.
 func (h Host) lacksFlags(guest Guest) error {
-	missing := absent(strings.Fields(guest.Flags), strings.Fields(h.Flags))
+	missing := lists.Without(strings.Fields(guest.Flags), strings.Fields(h.Flags))
 	if guest.Facts.Features != nil { // what else the guest has is compared in prepare, bit by bit
 		missing = slices.DeleteFunc(missing, func(flag string) bool { return !ofProcessor.MatchString(flag) })
 	}
@@ -57,7 +58,7 @@ func LacksProcessor(host string, guest Guest, here vm.Facts) error {
 	if there.Features == nil || here.Features == nil {
 		return nil
 	}
-	if missing := absent(here.Features.Unavailable, there.Features.Unavailable); len(missing) > 0 {
+	if missing := lists.Without(here.Features.Unavailable, there.Features.Unavailable); len(missing) > 0 {
 		return refuse("its QEMU cannot give %s, which the guest has by its CPU model %s; %s", listed(missing), here.CPU, otherCPU(guest))
 	}
 	if lost := lostBits(there.Features.CPUID, here.Features.CPUID); len(lost) > 0 {
@@ -100,15 +101,6 @@ func lostBits(want, have map[string]uint32) []string {
 		}
 	}
 	return lost
-}
-
-// absent are those of want that are not in have.
-func absent(want, have []string) []string {
-	set := map[string]bool{}
-	for _, f := range have {
-		set[f] = true
-	}
-	return slices.DeleteFunc(slices.Clone(want), func(f string) bool { return set[f] })
 }
 
 // mostListed bounds what one line lists.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -44,7 +45,7 @@ func TestLacksProcessor(t *testing.T) {
 		{"many", adopted, processor(model, 0xffffffff), processor(model, 0), []string{"bit 11 and 20 more)"}},
 	} {
 		err := LacksProcessor("rome", Guest{Name: "web", Facts: c.there, Started: c.started}, c.here)
-		refused(t, c.name, err, migration.CodeHypervisor, c.words...)
+		agenttest.Refused(t, c.name, err, migration.CodeHypervisor, c.words...)
 		if err != nil && !c.started && strings.Contains(err.Error(), "start") {
 			t.Errorf("%s: %v: its agent starts that guest, not a person", c.name, err)
 		}

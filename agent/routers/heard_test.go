@@ -1,31 +1,17 @@
 package routers
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/netstate"
 )
 
 // brought is of a router of the link from which a guest came.
-var brought = advertisedBy("fe80::b", 1800)
-
-// advertisedBy is what a router says that is one for so many seconds.
-func advertisedBy(router string, lifetime uint16) netstate.Advertisement {
-	m := binary.BigEndian.AppendUint16([]byte{134, 0, 0, 0, 64, 0}, lifetime)
-	return netstate.Advertisement{Router: netip.MustParseAddr(router), Message: append(m, make([]byte, 8)...)}
-}
-
-func routersIn(all []netstate.Advertisement) []string {
-	var out []string
-	for _, ad := range all {
-		out = append(out, ad.Router.String())
-	}
-	return out
-}
+var brought = agenttest.AdvertisedBy("fe80::b", 1800)
 
 // TestRoutersHeard: the last word of each router counts, as long as it is one by that; those heard
 // last come first, and no crowd of them is kept.
@@ -33,10 +19,10 @@ func TestRoutersHeard(t *testing.T) {
 	var r Heard
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	r.Hear(advertisedBy("fe80::1", 60), at(0))
-	r.Hear(advertisedBy("fe80::2", 600), at(1))
-	r.Hear(advertisedBy("fe80::3", 0), at(2))
-	r.Hear(advertisedBy("fe80::1", 30), at(3))
+	r.Hear(agenttest.AdvertisedBy("fe80::1", 60), at(0))
+	r.Hear(agenttest.AdvertisedBy("fe80::2", 600), at(1))
+	r.Hear(agenttest.AdvertisedBy("fe80::3", 0), at(2))
+	r.Hear(agenttest.AdvertisedBy("fe80::1", 30), at(3))
 	for _, c := range []struct {
 		at   int
 		want []string
@@ -46,7 +32,7 @@ func TestRoutersHeard(t *testing.T) {
 		{601, []string{"fe80::3"}},
 		{1802, nil},
 	} {
-		if got := routersIn(r.At(at(c.at))); !slices.Equal(got, c.want) {
+		if got := agenttest.Routers(r.At(at(c.at))); !slices.Equal(got, c.want) {
 			t.Errorf("after %d s: %v, want %v", c.at, got, c.want)
 		}
 	}
@@ -55,10 +41,10 @@ func TestRoutersHeard(t *testing.T) {
 	}
 	crowd := netip.MustParseAddr("fe80::100")
 	for i := range 100 {
-		r.Hear(advertisedBy(crowd.String(), 600), at(10+i))
+		r.Hear(agenttest.AdvertisedBy(crowd.String(), 600), at(10+i))
 		crowd = crowd.Next()
 	}
 	if got := r.At(at(110)); len(r.said) != mostRouters || len(got) != netstate.MaxAdvertisements || got[0].Router != crowd.Prev() {
-		t.Errorf("of a crowd %d are remembered, and %v told", len(r.said), routersIn(got))
+		t.Errorf("of a crowd %d are remembered, and %v told", len(r.said), agenttest.Routers(got))
 	}
 }
