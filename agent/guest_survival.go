@@ -46,7 +46,7 @@ func (m *incoming) survive(ctx context.Context) {
 	if m.rec.Snapshot().Survival != nil {
 		return
 	}
-	o := record.Judge{Held: migration.Bare(m.plan.Held), Next: migration.Bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
+	o := record.Judge{Held: migration.Bare(m.plan.Held), Next: migration.Bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Home: m.plan.GoesHome(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
 	if o.Keeps {
 		o.Next = nil
 	}

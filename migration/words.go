@@ -109,7 +109,7 @@ type Fate string
 // The fates.
 const (
 	Moved       Fate = "moved"     // a working subflow on the next address
-	Tunnelled   Fate = "tunnelled" // alive on the old address, through the tunnel
+	Tunnelled   Fate = "tunnelled" // alive on the old address: through the tunnel, unless that is at home there
 	EndedItself Fate = "ended"     // closed by one of its ends, as connections are
 	Lost        Fate = "lost"      // could not go on
 )

@@ -81,6 +81,7 @@ func (s *Survival) count() {
 type Judge struct {
 	Held, Next []netip.Addr
 	Keeps      bool // the guest keeps its addresses for good
+	Home       bool // they are at home where it is now
 	Kept       bool // they live on, on a lease
 	Joins      *guest.Joins
 	Now        int64 // unix ns, by the clock of the report
@@ -135,6 +136,8 @@ func (o Judge) decide(one *Survivor, now guest.Connection) {
 		return nil
 	}
 	switch {
+	case o.Keeps && o.Home:
+		one.Fate, one.Why = migration.Tunnelled, "the guest keeps its address, which is at home there: no tunnel"
 	case o.Keeps:
 		one.Fate, one.Why = migration.Tunnelled, "the guest keeps its address"
 	case now.Kind == guest.KindMPTCP && on(o.Next) != nil:

@@ -64,6 +64,8 @@ func TestSurvive(t *testing.T) {
 			[]string{"lost: its old address was withdrawn"}, [5]int{1, 0, 0, 0, 1}},
 		{"address kept for good", Judge{Held: o.Held, Keeps: true, Now: now}, guest.Connections{List: before.List[:1]}, before,
 			[]string{"tunnelled: the guest keeps its address"}, [5]int{1, 0, 1, 0, 0}},
+		{"address kept, and at home", Judge{Held: o.Held, Keeps: true, Home: true, Now: now}, guest.Connections{List: before.List[:1]}, before,
+			[]string{"tunnelled: the guest keeps its address, which is at home there: no tunnel"}, [5]int{1, 0, 1, 0, 0}},
 		{"a container's own, which goes on", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{List: []guest.Connection{outward}},
 			[]string{"tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"}, [5]int{1, 0, 1, 0, 0}},
 		{"a container's own, which does not", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},

@@ -40,7 +40,7 @@ func printSurvival(w io.Writer, s *record.Survival) {
 			return
 		}
 	}
-	fmt.Fprintf(w, "connections: %d, of which %d moved, %d go through the tunnel, %d ended by themselves, %d were lost\n", s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost)
+	fmt.Fprintf(w, "connections: %d, of which %d moved, %d stay on the old address, %d ended by themselves, %d were lost\n", s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost)
 	for _, c := range s.Connections {
 		became := string(c.Fate)
 		if c.Now != nil {

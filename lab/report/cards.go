@@ -172,7 +172,7 @@ func connectionsCard(r *Report) card {
 		}
 	}
 	c := card{Label: "Connections moved", Value: fmt.Sprintf("%d of %d", sum.Moved, sum.Total),
-		Note: fmt.Sprintf("%d through the tunnel, %d lost", sum.Tunnelled, sum.Lost)}
+		Note: fmt.Sprintf("%d on the old address, %d lost", sum.Tunnelled, sum.Lost)}
 	switch {
 	case sum.Lost > 0:
 		c.Class = "bad"

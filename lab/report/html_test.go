@@ -121,7 +121,7 @@ func TestLostInDoubt(t *testing.T) {
 		{Outcome: Completed, Connections: &Connections{Total: 2, Moved: 1, Tunnelled: 1}},
 	}}
 	c := connectionsCard(r)
-	if c.Value != "1 of 2" || c.Note != "1 through the tunnel, 1 lost" || c.Class != "bad" {
+	if c.Value != "1 of 2" || c.Note != "1 on the old address, 1 lost" || c.Class != "bad" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -172,7 +172,7 @@ func (s *Survival) Line() string {
 	for _, p := range []struct {
 		n    int
 		word string
-	}{{s.Moved, "moved"}, {s.Tunnelled, "through the tunnel"}, {s.Ended, "ended by themselves"}, {s.Lost, "lost"}, {s.Omitted, "more not listed"}} {
+	}{{s.Moved, "moved"}, {s.Tunnelled, "on the old address"}, {s.Ended, "ended by themselves"}, {s.Lost, "lost"}, {s.Omitted, "more not listed"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.word))
 		}

@@ -245,5 +245,5 @@ var words = []word{
 	{"Bytes on the wire", "IP bytes of the migration that left the source's uplinks, retransmissions and disk included, guest traffic not"},
 	{"Pages", "left to send: the destination lacks their newest version; in the queue: read from QEMU, waiting or on their way; delivered: the destination has some version, so a page that is written again is delivered and left to send"},
 	{"Data path", "our own transfer: of each page that was written several times the newest version is sent, coded by what the destination has already, over every path at once"},
-	{"Connections", "moved: a working subflow on the next address; through the tunnel: alive on the old address"},
+	{"Connections", "moved: a working subflow on the next address; on the old address: alive there, mostly through the tunnel"},
 }
