@@ -132,7 +132,7 @@ func (a *Agent) state(ctx context.Context) metrics.State {
 	s.Guests = a.guestsNow(ctx, leaving)
 	for _, d := range a.detours.List("") {
 		s.Detours[keptBy(d)]++
-		if kind := kindOf(d); kind != "" {
+		if kind := d.Kind(); kind != "" {
 			s.Tunnels[kind]++
 		}
 		s.Directed[metrics.Away] += len(d.Away)

@@ -100,7 +100,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 
 // keepTunnel has a detour's tunnel stand as long as anything may need it, and ends it then.
 func (a *Agent) keepTunnel(ctx context.Context, d detour.Detour) error {
-	if needsNoTunnel(d) && !a.underWay(migrationOf(d.ID)) {
+	if d.NeedsNoTunnel() && !a.underWay(migrationOf(d.ID)) {
 		if tunnel.Exists(d.Tunnel.Name) {
 			return a.dropTunnel(ctx, d.Tunnel.Name)
 		}
@@ -122,7 +122,7 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 	if g.migration() != "" {
 		return a.prolong(d)
 	}
-	if !expired || atHome(d) {
+	if !expired || d.AtHome() {
 		if d.Until.IsZero() || g.isDeaf() || !g.asksAgain(d) { // for good, or nobody answers, or it needed it a moment ago
 			return nil
 		}
@@ -195,18 +195,6 @@ func (a *Agent) underWay(id string) bool {
 	}
 	_, err := statFile(a.config.StatePath("journal", id+".journal"))
 	return !errors.Is(err, os.ErrNotExist)
-}
-
-// atHome says that all of a detour's addresses belong to this site: no tunnel is
-// needed for them, and no lease ends them while they are used.
-func atHome(d detour.Detour) bool {
-	return !slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
-}
-
-// needsNoTunnel says that nothing takes the tunnel of a leased detour: all that came by it is at home here. What
-// leads it there stays, as the guest may know another host's MAC for its router.
-func needsNoTunnel(d detour.Detour) bool {
-	return d.Leased && len(d.Visiting) > 0 && atHome(d) && len(d.Away)+len(d.Coming)+len(d.Standing) == 0
 }
 
 // ledOn says that an address which came here by d is led on, to where its guest is now: d is

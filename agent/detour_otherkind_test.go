@@ -104,26 +104,3 @@ func TestStaysSmall(t *testing.T) {
 		return a.detours.Remove(ctx, d.ID)
 	})
 }
-
-// TestMayTake: over which pairs of uplinks a leased tunnel may go on.
-func TestMayTake(t *testing.T) {
-	four, six := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")
-	for _, c := range []struct {
-		kind, local  string
-		over4, over6 bool
-	}{
-		{tunnel.WireGuard, "192.0.2.1:1", true, true},
-		{tunnel.Auto, "[2001:db8::1]:1", true, true},
-		{tunnel.VXLAN, "192.0.2.1:1", true, false},
-		{tunnel.GRE, "192.0.2.1:1", true, false},
-		{tunnel.GRE, "[2001:db8::1]:1", false, false},
-		{tunnel.VXLAN, "[2001:db8::1]:1", false, false},
-		{tunnel.IPIP, "192.0.2.1:1", false, false},
-		{tunnel.IPIP, "[2001:db8::1]:1", false, false},
-	} {
-		d := detour.Detour{Tunnel: tunnel.Config{Kind: c.kind, Local: netip.MustParseAddrPort(c.local)}}
-		if over4, over6 := mayTake(d, four), mayTake(d, six); over4 != c.over4 || over6 != c.over6 {
-			t.Errorf("%s at %s: over IPv4 %t, over IPv6 %t", c.kind, c.local, over4, over6)
-		}
-	}
-}

@@ -19,7 +19,7 @@ import (
 
 // The pair of uplinks that a leased tunnel takes may go down later on. The host that the guest came to asks for an echo through it now and
 // then; where none comes, both ends are put at a pair that answers, the other host's first, by the name and keys that they had. There they stay
-// until that pair does not answer. Kinds that never go in fragments, or of which there can be one alone, stay where they are: they need more of a path (mayTake).
+// until that pair does not answer. Kinds that never go in fragments, or of which there can be one alone, stay where they are: they need more of a path (detour.MayTake).
 
 // LeadOver asks the other end of a leased detour to go on by another pair of uplinks.
 type LeadOver struct {
@@ -44,7 +44,7 @@ func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
 // addresses now.
 func (a *Agent) otherPairs(d detour.Detour) []peer.Path {
 	n, _ := a.config.Find(d.Peer)
-	pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !mayTake(d, p.Local) })
+	pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !d.MayTake(p.Local) })
 	if !slices.ContainsFunc(pairs, func(p peer.Path) bool { return p.Local != d.Tunnel.Local.Addr() || p.Remote != d.Tunnel.Remote.Addr() }) {
 		return nil
 	}
@@ -56,14 +56,7 @@ func (a *Agent) leadsWay(d detour.Detour) bool { return len(d.Visiting) > 0 && a
 
 // mayBeLed says whether d's tunnel may take another pair of uplinks: no migration has to do with it any more.
 func (a *Agent) mayBeLed(d detour.Detour) bool {
-	return d.Leased && mayTake(d, d.Tunnel.Local.Addr()) && !a.underWay(migrationOf(d.ID))
-}
-
-// mayTake says whether d's tunnel may be led over uplinks of the family of local: one that the kernel carries, whatever a path's MTU is, over that in
-// which both hosts' kernels have it.
-func mayTake(d detour.Detour, local netip.Addr) bool {
-	kind, over6 := kindOf(d), local.Is6()
-	return kind == tunnel.WireGuard || kind != "" && tunnel.Fragments(kind, over6) && d.Tunnel.Local.Addr().Is6() == over6
+	return d.Leased && d.MayTake(d.Tunnel.Local.Addr()) && !a.underWay(migrationOf(d.ID))
 }
 
 func (a *Agent) tunnelWay(id string, pairs []peer.Path) otherway.Way {
@@ -199,7 +192,7 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("lead detour %.100q over another pair of uplinks: there is none", id)}
 	case caller != d.Peer:
 		return nil, notBelieved("lead detour %s over another pair of uplinks: it is with %s, not %s", id, d.Peer, caller)
-	case !a.mayBeLed(d) || !mayTake(d, ask.TunnelTo):
+	case !a.mayBeLed(d) || !d.MayTake(ask.TunnelTo):
 		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("lead detour %s over another pair of uplinks: its migration is under way, or tunnels of its kind do not go there", id)}
 	}
 	if err := a.uplinkOf(caller, ask.Tunnel.Addr(), "lead detour "+id+" over another pair of uplinks"); err != nil {

@@ -28,7 +28,7 @@ type Prolonged struct {
 
 // prolong keeps a leased detour of a guest that is leaving this host, at both ends.
 func (a *Agent) prolong(d detour.Detour) error {
-	if d.Until.IsZero() || atHome(d) || clock.Until(d.Until) > prolongAhead {
+	if d.Until.IsZero() || d.AtHome() || clock.Until(d.Until) > prolongAhead {
 		return nil
 	}
 	if link, _, err := a.link(d.Peer); err == nil {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"slices"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/migration"
@@ -22,31 +22,10 @@ func (m *outgoing) checkTunnel(local, remote netip.Addr) error {
 	for _, d := range m.a.detours.List("") {
 		used = used || d.Tunnel.Kind == tunnel.IPIP && d.Tunnel.Local.Addr() == local && d.Tunnel.Remote.Addr() == remote
 	}
-	if why := unfitTunnel(m.plan, local, m.work.pathMTU, m.a.config.Network.MTU, used); why != "" {
+	if why := detour.UnfitTunnel(m.plan, local, m.work.pathMTU, m.a.config.Network.MTU, used); why != "" {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: tunnel %s to %s: %s", m.plan.Guest, m.plan.Tunnel, m.plan.To, why)}
 	}
 	return nil
-}
-
-// unfitTunnel says why the plan's kind of tunnel does not do, "" if it does: path is the
-// path's MTU in bytes, 0 if not known, mtu the guest's; used: there is one of IPIP already.
-func unfitTunnel(plan migration.Plan, local netip.Addr, path, mtu int, used bool) string {
-	kind, outer6 := plan.Tunnel, local.Is6()
-	for _, addr := range plan.Held {
-		if !tunnel.Carries(kind, outer6, addr.Prefix.Addr()) {
-			return fmt.Sprintf("over IPv4 it does not carry %s; use gre or wireguard", addr.Prefix.Addr())
-		}
-	}
-	need := mtu + tunnel.Overhead(kind, outer6)
-	switch {
-	case kind == tunnel.IPIP && used:
-		return "there is one between these addresses, and there can be no second; end that lease, or use gre or wireguard"
-	case tunnel.Fragments(kind, outer6) || path >= need:
-		return ""
-	case path == 0:
-		return fmt.Sprintf("the path's MTU is not known, and what does not fit into it is lost; it needs %d bytes, or use wireguard", need)
-	}
-	return fmt.Sprintf("full packets of %d bytes need %d in one piece, and the path carries %d; use wireguard, which is carried in fragments", mtu, need, path)
 }
 
 // goesOver says whether the way's kind of tunnel takes packets to all of its addresses over uplinks of the family of local.
@@ -54,32 +33,11 @@ func (w way) goesOver(local netip.Addr) bool {
 	return !slices.ContainsFunc(w.addrs, func(addr netip.Addr) bool { return !tunnel.Carries(w.kind, local.Is6(), addr) })
 }
 
-// withTunnel are those of pairs of uplinks by which this host has a tunnel of the plan's kind, by has over IPv6 or IPv4. The error says why it has
-// none by any.
-func withTunnel(plan migration.Plan, pairs []peer.Path, has func(plan migration.Plan, over6 bool) error) (out []peer.Path, err error) {
-	tried := map[bool]error{}
-	for _, p := range pairs {
-		over6 := p.Local.Is6()
-		lacks, known := tried[over6]
-		if !known {
-			lacks = has(plan, over6)
-			tried[over6] = lacks
-		}
-		if err = cmp.Or(err, lacks); lacks == nil {
-			out = append(out, p)
-		}
-	}
-	if len(out) > 0 {
-		err = nil
-	}
-	return out, err
-}
-
 // tunnelEnds are where this host's end of the tunnel of a guest that comes may be, the preferred one first, each with the port
 // at which it answers probes as a tunnel would be answered.
 func (a *Agent) tunnelEnds(plan migration.Plan, has func(plan migration.Plan, over6 bool) error) ([]netip.AddrPort, error) {
 	n, _ := a.config.Find(plan.From)
-	pairs, err := withTunnel(plan, a.config.GuestPaths(n), has)
+	pairs, err := detour.WithTunnel(plan, a.config.GuestPaths(n), has)
 	var out []netip.AddrPort
 	for _, p := range pairs {
 		if end := netip.AddrPortFrom(p.Local, a.probes.LikeTunnels(p.Local)); !slices.Contains(out, end) {

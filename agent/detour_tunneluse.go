@@ -8,27 +8,14 @@ import (
 	"godwit/agent/api"
 	"godwit/agent/detour"
 	"godwit/netstate"
-	"godwit/netstate/tunnel"
 )
-
-// kindOf is the kind of a detour's tunnel, as it was made; "": it has none, or none any more, as its guest came home.
-func kindOf(d detour.Detour) string {
-	switch kind := d.Tunnel.Kind; {
-	case needsNoTunnel(d):
-		return ""
-	case kind == tunnel.Auto, kind == "" && d.Tunnel.Remote.IsValid():
-		return tunnel.WireGuard
-	default:
-		return kind
-	}
-}
 
 // guestTunnels are the tunnels of one guest's detours.
 func (a *Agent) guestTunnels(all []detour.Detour) []api.GuestTunnel {
 	slices.SortFunc(all, func(a, b detour.Detour) int { return a.Up.Compare(b.Up) })
 	var out []api.GuestTunnel
 	for _, d := range all {
-		kind := kindOf(d)
+		kind := d.Kind()
 		if kind == "" || !d.Tunnel.Local.IsValid() || !d.Tunnel.Remote.IsValid() {
 			continue // at home, or its other end is not there yet
 		}
@@ -45,7 +32,7 @@ func (a *Agent) guestTunnels(all []detour.Detour) []api.GuestTunnel {
 func (a *Agent) tunnelUse() ([]api.TunnelUse, error) {
 	byGuest := map[string]*api.TunnelUse{}
 	for _, d := range a.detours.List("") {
-		if needsNoTunnel(d) {
+		if d.NeedsNoTunnel() {
 			continue
 		}
 		use := byGuest[d.Guest]

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/agent/ways"
@@ -17,9 +18,9 @@ import (
 // where it does not answer, as an uplink is down, another.
 
 // chooseGuestPath settles over which of the pairs of uplinks that carry guests the tunnel is led, and what a round trip takes
-// there: one by which this host has a tunnel of the guest's kind, see withTunnel. That none answers is a *migration.Problem of code path.
+// there: one by which this host has a tunnel of the guest's kind, see detour.WithTunnel. That none answers is a *migration.Problem of code path.
 func (m *outgoing) chooseGuestPath(ctx context.Context, pairs []peer.Path, has func(plan migration.Plan, over6 bool) error) error {
-	pairs, err := withTunnel(m.plan, m.work.accepted.MayEnd(pairs), has)
+	pairs, err := detour.WithTunnel(m.plan, m.work.accepted.MayEnd(pairs), has)
 	if err != nil {
 		return err
 	}

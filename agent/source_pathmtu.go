@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/probe"
 	"godwit/netstate/tunnel"
 )
@@ -25,19 +26,5 @@ func (m *outgoing) fit(ctx context.Context, local netip.Addr, remote netip.AddrP
 		m.rec.Note(fmt.Sprintf("path %s → %s: its MTU is not known (%v); the tunnel's packets may go in fragments", local, remote.Addr(), err))
 		return
 	}
-	m.plan.Fits = fitting(m.plan.Tunnel, local.Is6(), path, mtu)
-}
-
-// fitting is the largest packet, bytes, that a tunnel carries in one piece over a path of an
-// MTU; 0 where those of the guest's mtu all do.
-func fitting(kind string, outer6 bool, path, mtu int) int {
-	fits := path - tunnel.Overhead(kind, outer6)
-	if kind != tunnel.VXLAN && kind != tunnel.GRE && kind != tunnel.IPIP {
-		const block = 16 // WireGuard pads to it (its paper, §5.4.6)
-		fits = fits / block * block
-	}
-	if fits >= mtu {
-		return 0
-	}
-	return fits
+	m.plan.Fits = detour.Fitting(m.plan.Tunnel, local.Is6(), path, mtu)
 }

@@ -86,6 +86,18 @@ func (d *Detour) Stand(all map[string]*Detour) []netip.Addr {
 	return stood
 }
 
+// AtHome says that all of d's addresses belong to this site: no tunnel is
+// needed for them, and no lease ends them while they are used.
+func (d *Detour) AtHome() bool {
+	return !slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
+}
+
+// NeedsNoTunnel says that nothing takes the tunnel of d, a leased detour: all that came by it is at home here. What
+// leads it there stays, as the guest may know another host's MAC for its router.
+func (d *Detour) NeedsNoTunnel() bool {
+	return d.Leased && len(d.Visiting) > 0 && d.AtHome() && len(d.Away)+len(d.Coming)+len(d.Standing) == 0
+}
+
 // ComesFrom is the tunnel by which an address of the guest visits here, towards its home; "" where it is at home
 // here, and false where it is not here.
 func (s *Store) ComesFrom(guest string, addr netip.Addr) (string, bool) {
