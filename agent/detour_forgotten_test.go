@@ -21,6 +21,7 @@ import (
 	"godwit/agent/hook"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -50,7 +51,7 @@ func TestForgetAway(t *testing.T) {
 			peer.Answer(w, presence{Has: &yes, LedOn: true}, nil)
 		}, "which leads what comes for it on to another; if it runs nowhere any more, say so there: `godwit guest forget web --away` on oslo"},
 		"of an older release":         {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, presence{Guests: 1}, nil) }, "does not say whether"},
-		"it refuses":                  {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, nil, notBelieved("not you")) }, "not you"},
+		"it refuses":                  {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, nil, talk.NotBelieved("not you")) }, "not you"},
 		"it breaks off":               {"oslo", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ""},
 		"it is not of the fleet more": {"bergen", nil, ""},
 	} {

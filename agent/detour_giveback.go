@@ -13,6 +13,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/owed"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -135,21 +136,21 @@ func (a *Agent) peerGiveBack(r *http.Request) (any, error) {
 	n, known := a.config.Peer(caller)
 	stays := ask.Step == detour.BackAway && a.leadsTo(caller, ask)
 	if (!known || n.Site != a.config.Site) && !stays {
-		return nil, notBelieved("give addresses back: %s is no other host of site %s", caller, a.config.Site)
+		return nil, talk.NotBelieved("give addresses back: %s is no other host of site %s", caller, a.config.Site)
 	}
 	macs := map[netip.Addr]net.HardwareAddr{}
 	for _, r := range ask.Addresses {
 		mac, err := net.ParseMAC(r.MAC)
 		if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
-			return nil, notBelieved("give address %s back: %.40q is no NIC's", r.Addr, r.MAC)
+			return nil, talk.NotBelieved("give address %s back: %.40q is no NIC's", r.Addr, r.MAC)
 		}
 		macs[r.Addr] = mac
 	}
 	if len(macs) == 0 || len(macs) != len(ask.Addresses) || len(macs) > migration.MostAddresses {
-		return nil, notBelieved("give %d addresses back", len(ask.Addresses))
+		return nil, talk.NotBelieved("give %d addresses back", len(ask.Addresses))
 	}
 	if n := len(ask.Move); n > detour.MostMove { // it is kept
-		return nil, notBelieved("give addresses back for a move of %d bytes", n)
+		return nil, talk.NotBelieved("give addresses back for a move of %d bytes", n)
 	}
 	return nil, a.giveBack(ask, macs, caller)
 }

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -36,7 +37,7 @@ func (a *Agent) peerLed(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if ask.Hops < 0 || ask.Hops > ledHops || len(ask.Addresses) == 0 || len(ask.Addresses) > migration.MostAddresses {
-		return nil, notBelieved("led on: %d addresses, over %d hosts", len(ask.Addresses), ask.Hops)
+		return nil, talk.NotBelieved("led on: %d addresses, over %d hosts", len(ask.Addresses), ask.Hops)
 	}
 	return nil, a.leadsOn(r.Context(), ask)
 }
@@ -56,7 +57,7 @@ func (a *Agent) leadsOn(ctx context.Context, ask Led) error {
 	}
 	for host, addrs := range next {
 		if ask.Hops == 0 {
-			return notBelieved("guest %s: that %v are led to %.100q is not known over so many hosts", ask.Guest, addrs, ask.To)
+			return talk.NotBelieved("guest %s: that %v are led to %.100q is not known over so many hosts", ask.Guest, addrs, ask.To)
 		}
 		link, _, err := a.link(host)
 		if err != nil {

@@ -131,7 +131,7 @@ func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err er
 		return err
 	}
 	if there.Tunnel.Addr() != over.Remote || there.Tunnel.Port() == 0 {
-		return notBelieved("lead detour %s over %s: the other end is at %s", id, over.Name, there.Tunnel)
+		return talk.NotBelieved("lead detour %s over %s: the other end is at %s", id, over.Name, there.Tunnel)
 	}
 	end.Remote = there.Tunnel
 	a.making.Lock()
@@ -191,17 +191,17 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 	case !ok:
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("lead detour %.100q over another pair of uplinks: there is none", id)}
 	case caller != d.Peer:
-		return nil, notBelieved("lead detour %s over another pair of uplinks: it is with %s, not %s", id, d.Peer, caller)
+		return nil, talk.NotBelieved("lead detour %s over another pair of uplinks: it is with %s, not %s", id, d.Peer, caller)
 	case !a.mayBeLed(d) || !d.MayTake(ask.TunnelTo):
 		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("lead detour %s over another pair of uplinks: its migration is under way, or tunnels of its kind do not go there", id)}
 	}
-	if err := a.uplinkOf(caller, ask.Tunnel.Addr(), "lead detour "+id+" over another pair of uplinks"); err != nil {
+	if err := talk.UplinkOf(a.config, caller, ask.Tunnel.Addr(), "lead detour "+id+" over another pair of uplinks"); err != nil {
 		return nil, err
 	}
 	n, _ := a.config.Find(caller)
 	pair := func(p peer.Path) bool { return p.Local == ask.TunnelTo && p.Remote == ask.Tunnel.Addr() }
 	if !slices.ContainsFunc(a.config.GuestPaths(n), pair) || ask.Tunnel.Port() == 0 {
-		return nil, notBelieved("lead detour %s over another pair of uplinks: %s to %s is none that carries guests", id, ask.TunnelTo, ask.Tunnel)
+		return nil, talk.NotBelieved("lead detour %s over another pair of uplinks: %s to %s is none that carries guests", id, ask.TunnelTo, ask.Tunnel)
 	}
 	end := d.Tunnel
 	if end.Local.Addr() != ask.TunnelTo || end.Remote != ask.Tunnel {

@@ -8,6 +8,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -63,9 +64,9 @@ func (a *Agent) peerProlong(r *http.Request) (any, error) {
 	case !ok:
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("prolong detour %.100q: there is none", r.PathValue("id"))}
 	case peer.Caller(r) != d.Peer:
-		return nil, notBelieved("prolong detour %s: it is with %s, not %s", d.ID, d.Peer, peer.Caller(r))
+		return nil, talk.NotBelieved("prolong detour %s: it is with %s, not %s", d.ID, d.Peer, peer.Caller(r))
 	case ask.Lease <= 0 || ask.Lease > mostProlong:
-		return nil, notBelieved("prolong detour %s: by %v", d.ID, ask.Lease)
+		return nil, talk.NotBelieved("prolong detour %s: by %v", d.ID, ask.Lease)
 	}
 	return nil, a.leaseOn(d, ask.Lease)
 }

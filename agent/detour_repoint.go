@@ -206,7 +206,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
 		return none, err
 	}
-	if err := a.uplinkOf(w.host, answer.Tunnel.Addr(), "repoint guest "+ask.Guest); err != nil {
+	if err := talk.UplinkOf(a.config, w.host, answer.Tunnel.Addr(), "repoint guest "+ask.Guest); err != nil {
 		return none, err
 	}
 	if end.PeerKey, err = tunnel.ParseKey(answer.TunnelKey); err != nil {

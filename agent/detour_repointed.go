@@ -32,13 +32,13 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if _, known := a.config.Peer(ask.Home); ask.Home != "" && !known {
-		return nil, notBelieved("repoint guest %s: the home %.100q is no host that %s knows", ask.Guest, ask.Home, a.config.Host)
+		return nil, talk.NotBelieved("repoint guest %s: the home %.100q is no host that %s knows", ask.Guest, ask.Home, a.config.Host)
 	}
-	if err := a.uplinkOf(caller, ask.Tunnel.Addr(), "repoint guest "+ask.Guest); err != nil {
+	if err := talk.UplinkOf(a.config, caller, ask.Tunnel.Addr(), "repoint guest "+ask.Guest); err != nil {
 		return nil, err
 	}
 	if d, ok := a.detours.Get(ask.Migration); ok && (d.Guest != ask.Guest || d.Peer != caller) {
-		return nil, notBelieved("repoint guest %s: detour %s is of guest %s, with %s", ask.Guest, d.ID, d.Guest, d.Peer)
+		return nil, talk.NotBelieved("repoint guest %s: detour %s is of guest %s, with %s", ask.Guest, d.ID, d.Guest, d.Peer)
 	}
 	if ask.Go {
 		return talk.Prepared{}, a.sendDirectly(ask, caller)
@@ -106,7 +106,7 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 	}
 	known := append(d.Addresses(), a.awayOf(ask.Guest, d.Asked)...)
 	if slices.ContainsFunc(ask.Addresses, func(addr netip.Addr) bool { return !slices.Contains(known, addr) }) {
-		return notBelieved("repoint guest %s: %v is not what was asked for before", ask.Guest, ask.Addresses)
+		return talk.NotBelieved("repoint guest %s: %v is not what was asked for before", ask.Guest, ask.Addresses)
 	}
 	again := !slices.ContainsFunc(ask.Addresses, func(addr netip.Addr) bool { return !slices.Contains(d.LedAway(), addr) }) // and an agent may have been killed before it told neighbours
 	var stood []netip.Addr

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -197,7 +198,7 @@ func (a *Agent) peerHanded(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if caller := peer.Caller(r); a.config.SubnetAgent == "" || caller != a.config.SubnetAgent {
-		return nil, notBelieved("host %s stands for no address of %s", caller, a.config.Host)
+		return nil, talk.NotBelieved("host %s stands for no address of %s", caller, a.config.Host)
 	}
 	var answer Handed
 	for _, d := range a.detours.List(ask.Guest) {
@@ -251,10 +252,10 @@ func (a *Agent) leads(ctx context.Context, ask Repoint, caller string) ([]netsta
 // mayStand says why this host cannot stand for addresses of home.
 func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
 	if n, ok := a.config.Peer(home); !ok || n.Site != a.config.Site {
-		return notBelieved("stand for addresses of %.100q: it is no other host of site %s", home, a.config.Site)
+		return talk.NotBelieved("stand for addresses of %.100q: it is no other host of site %s", home, a.config.Site)
 	}
 	if _, err := a.guests.find(guest); err == nil {
-		return notBelieved("stand for addresses of guest %s: it is on this host", guest)
+		return talk.NotBelieved("stand for addresses of guest %s: it is on this host", guest)
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -266,11 +267,11 @@ func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
 		_, visits := a.detours.ComesFrom(guest, addr)
 		switch {
 		case !subnet.Contains(addr) || addr == a.config.Network.GatewayOf(addr.Is4()):
-			return notBelieved("stand for address %s: not one of guests in the subnet %s of this host", addr, subnet)
+			return talk.NotBelieved("stand for address %s: not one of guests in the subnet %s of this host", addr, subnet)
 		case addresses.Among(own, addr):
-			return notBelieved("stand for address %s: it is this host's own", addr)
+			return talk.NotBelieved("stand for address %s: it is this host's own", addr)
 		case owner != "" && owner != guest || visits:
-			return notBelieved("stand for address %s of guest %s: guest %s of this host has it", addr, guest, owner)
+			return talk.NotBelieved("stand for address %s of guest %s: guest %s of this host has it", addr, guest, owner)
 		}
 	}
 	return nil
@@ -283,12 +284,12 @@ func (a *Agent) standing(answer Handed, addrs []netip.Addr) ([]netstate.Away, er
 		mac, err := net.ParseMAC(h.MAC)
 		named := slices.ContainsFunc(out, func(o netstate.Away) bool { return o.Addr == h.Addr })
 		if err != nil || len(mac) != 6 || mac[0]&1 != 0 || h.Fits < 0 || h.Fits > 1<<16 || named || !slices.Contains(addrs, h.Addr) {
-			return nil, notBelieved("address %s at %.40q: not one that was asked for", h.Addr, h.MAC)
+			return nil, talk.NotBelieved("address %s at %.40q: not one that was asked for", h.Addr, h.MAC)
 		}
 		out = append(out, netstate.Away{Addr: h.Addr, MAC: mac, Gateway: a.config.Network.GatewayOf(h.Addr.Is4()), Subnet: a.config.Network.SubnetOf(h.Addr).Masked(), Fits: h.Fits})
 	}
 	if len(out) != len(addrs) {
-		return nil, notBelieved("%d of %d addresses are handed over", len(out), len(addrs))
+		return nil, talk.NotBelieved("%d of %d addresses are handed over", len(out), len(addrs))
 	}
 	return out, nil
 }

@@ -9,9 +9,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
-	"godwit/agent/talk"
 	"godwit/migration"
-	"godwit/netstate/tunnel"
 )
 
 // TestOfferTunnels: tunnels for memory have the MTU that was measured, within what a tunnel may
@@ -31,35 +29,6 @@ func TestOfferTunnels(t *testing.T) {
 	}
 	if _, _, err := a.offerTunnels("m-00c0ffee", paths, []int{1320}, nil, nil); err == nil {
 		t.Error("one MTU for three paths was taken")
-	}
-}
-
-// TestMemoryGoesThere: tunnels end at uplinks of the destination, and QEMU sends memory into one of them, or to such an uplink where it is not to be
-// encrypted, whatever that host answers.
-func TestMemoryGoesThere(t *testing.T) {
-	a := between(t)
-	at := netip.MustParseAddrPort
-	mine, there, anywhere := at("192.0.2.2:701"), at("192.0.2.1:702"), at("203.0.113.9:702")
-	_, inner := tunnel.InnerAddrs(mine, there)
-	to := func(addr string) string { return "tcp:" + addr + ":900,mptcp=on" }
-	secure, open := migration.Plan{To: "paris", Guest: "web", Transfer: "qemu-mptcp"}, migration.Plan{To: "paris", Guest: "web", Transfer: "qemu-tcp", Insecure: true}
-	for name, c := range map[string]struct {
-		plan          migration.Plan
-		guests, pages netip.AddrPort
-		memory        string
-		word          string
-	}{
-		"in its tunnel":                {secure, there, there, to(inner.String()), ""},
-		"beside its tunnel":            {secure, there, there, to("192.0.2.1"), "memory is to be sent to 192.0.2.1:900, which is no end of paris's"},
-		"to this host":                 {secure, there, there, to("127.0.0.1"), "memory is to be sent to 127.0.0.1:900"},
-		"by a tunnel to anywhere":      {secure, there, anywhere, to(inner.String()), "tunnel's end 203.0.113.9 is no uplink of host paris"},
-		"guests' by one":               {secure, anywhere, there, to(inner.String()), "tunnel's end 203.0.113.9 is no uplink of host paris"},
-		"open":                         {open, there, there, to("192.0.2.1"), ""},
-		"open, to anywhere":            {open, there, there, to("203.0.113.9"), "memory is to be sent to 203.0.113.9:900"},
-		"our own path, which names no": {migration.Plan{To: "paris", Transfer: "lanes"}, there, there, "", ""},
-	} {
-		p := talk.Prepared{Tunnel: c.guests, Tunnels: []talk.PathTunnel{{End: c.pages}}, Memory: c.memory}
-		refusedBy(t, name, a.believeThere(c.plan, p, []tunnel.Config{{Local: mine}}), c.word)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -80,7 +81,7 @@ func (a *Agent) comesFromThere(ctx context.Context, p migration.Plan) error {
 	var problem *migration.Problem
 	err := a.leadsOn(ctx, Led{p.Guest, sent, p.From, ledHops})
 	if errors.As(err, &problem) && problem.Code == migration.CodeAddress {
-		return notBelieved("guest %s comes from %s with %v, which this host leads elsewhere: %s", p.Guest, p.From, sent, problem.Text)
+		return talk.NotBelieved("guest %s comes from %s with %v, which this host leads elsewhere: %s", p.Guest, p.From, sent, problem.Text)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -185,7 +186,7 @@ func (a *Agent) endedFrom(r *http.Request, epoch uint64) (*record.Record, error)
 		return nil, err
 	}
 	if caller := peer.Caller(r); rec.Snapshot().From != caller {
-		return nil, notBelieved("migration %s: it is not one from host %s", r.PathValue("id"), caller)
+		return nil, talk.NotBelieved("migration %s: it is not one from host %s", r.PathValue("id"), caller)
 	}
 	return rec, nil
 }

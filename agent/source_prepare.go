@@ -61,7 +61,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if err := m.work.prepared.Check(m.plan); err != nil {
 		return err
 	}
-	if err := m.a.believeThere(m.plan, m.work.prepared, m.work.memoryTunnels); err != nil {
+	if err := m.work.prepared.Believe(m.a.config, m.plan, m.work.memoryTunnels); err != nil {
 		return err
 	}
 	end.Remote = m.work.prepared.Tunnel
