@@ -50,7 +50,6 @@ import (
 	"godwit/agent/visits"
 	"godwit/internal/clock"
 	"godwit/migration"
-	"godwit/netstate/meter"
 	"godwit/transfer/proxy"
 )
 
@@ -72,7 +71,8 @@ type Agent struct {
 
 	book       *addresses.Book    // of addresses that guests may be given
 	endpoints  uplinks.Endpoints  // of MPTCP, for memory
-	shares     uplinks.WireShares // of the bytes that meters count, each migration's
+	meters     *uplinks.Meters    // of what leaves by the uplinks; nil: not yet
+	shares     uplinks.WireShares // of the bytes that they count, each migration's
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
 	routers    routers.Heard      // those on the LAN
 	owedWords  *owed.Words        // what subnet agents were asked, and have not answered yet
@@ -91,7 +91,6 @@ type Agent struct {
 	silent       map[string]*Guest     // guests that an earlier agent had under care, and whose QEMU does not answer yet; by name
 	asked        map[string]askedWay   // ways whose far end was asked to go, and has not answered; by detour
 	links        map[string]*peer.Link
-	meters       map[string]*meter.Meter  // by uplink device
 	beside       map[string]*proxy.Beside // by source
 	actors       sync.WaitGroup
 	ctx          context.Context // of everything that outlives a request
@@ -110,7 +109,7 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 		config: c, log: log.With("host", c.Host), id: id, clock: time.Now,
 		guests:   &guests{dir: c.StatePath("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
-		metrics: newMetrics(c), feed: newFeed(), abortedEarly: map[string]earlyAbort{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+		metrics: newMetrics(c), feed: newFeed(), abortedEarly: map[string]earlyAbort{}, links: map[string]*peer.Link{},
 	}
 	id.OnRenewed(a.renewed)
 	a.book = addresses.New(c, a.takenAddresses)
@@ -147,8 +146,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.hooks = hook.New(a.config.Hooks, a.log, a.hookNote, a.metrics.HookCalled)
 	defer a.hooks.Close()
-	a.openMeters()
-	defer a.closeMeters()
+	a.meters = uplinks.OpenMeters(a.config.Uplinks, a.log.Warn)
+	defer a.meters.Close()
 	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		return err
 	}
@@ -339,26 +338,6 @@ func (a *Agent) resumeMigrations(ctx context.Context, lost map[string]*Guest) {
 	a.mu.Unlock()
 	for _, l := range waits {
 		a.resumeLate(ctx, l)
-	}
-}
-
-func (a *Agent) openMeters() {
-	for _, u := range a.config.Uplinks {
-		if u.Device == "" || a.meters[u.Device] != nil { // two uplinks may be of one device, such as by IPv4 and by IPv6
-			continue
-		}
-		m, err := meter.OpenRecent(u.Device)
-		if err != nil {
-			a.log.Warn("wire bytes are not counted", "uplink", u.Name, "error", err)
-			continue
-		}
-		a.meters[u.Device] = m
-	}
-}
-
-func (a *Agent) closeMeters() {
-	for _, m := range a.meters {
-		m.Close()
 	}
 }
 

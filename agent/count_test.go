@@ -154,7 +154,6 @@ func TestRefillIsCounted(t *testing.T) {
 	m := leaving(a)
 	m.guest, m.link = &Guest{Machine: takesMemory{}}, linked(t, m.plan.From, m.plan.To, http.NotFoundHandler())
 	m.guest.Held.Dir = t.TempDir()
-	m.work.share = a.shares.Join(m.plan.To)
 	m.rec.Edit(func(r *record.Report) {
 		r.DiskBytes, r.DataPath = 70, &record.DataPath{ReadBytes: 50, SentBytes: 40}
 	})

@@ -66,7 +66,7 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 		return look
 	}
 	waiting, err := m.work.ownQueue.waiting(to)
-	look.Goodput = m.work.memoryRate.see(time.Now(), p.Transferred-waiting)
+	look.Goodput = m.work.memoryRate.See(time.Now(), p.Transferred-waiting)
 	onItsWay := int64(float64(look.Goodput) * m.leastTrip().Seconds())
 	look.Remaining += max(0, waiting-onItsWay)
 	if err == nil {

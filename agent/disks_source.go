@@ -81,7 +81,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.work.share.Follow(source.Carried)
+	m.work.wire.Follow(source.Carried)
 	m.work.mirrors = source
 	return m.disksEnded(ctx, source, source.Begin(ctx))
 }
@@ -102,7 +102,7 @@ func (m *outgoing) disksEnded(ctx context.Context, ways interface{ Err() error }
 // seedProgress is what watchers see of disks of which so many bytes are there, and so many left.
 func (m *outgoing) seedProgress(done, left int64) record.CopyProgress {
 	out := record.CopyProgress{What: record.CopyOfDisk, Total: done + left, Remaining: left, Sent: m.work.mirrors.Carried(), Wire: m.wireSince()}
-	if out.Rate = m.work.diskSpeed.see(time.Now(), done); out.Rate > 0 {
+	if out.Rate = m.work.diskSpeed.See(time.Now(), done); out.Rate > 0 {
 		out.LeftS = float64(left) / float64(out.Rate)
 	}
 	return out

@@ -118,7 +118,7 @@ func (m *outgoing) followLanes(lanes *proxy.Source, share *lanes.Share) {
 	if share != nil {
 		go share.Keep(lanes.Done(), func() []paths.Path { return lanes.Stats().Paths })
 	}
-	m.work.unfollow = m.work.share.Follow(func() int64 { return lanes.Stats().Acked })
+	m.work.unfollow = m.work.wire.Follow(func() int64 { return lanes.Stats().Acked })
 }
 
 // endLanes ends what openLanes began, lanes that are being opened too. It does not wait for their

@@ -86,7 +86,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 			return err
 		}
 		m.work.forward = forward
-		m.work.share.Follow(func() int64 { return forward.Stats().Forward })
+		m.work.wire.Follow(func() int64 { return forward.Stats().Forward })
 	}
 	return m.notBegun(ctx, m.guest.Machine.Migrate(ctx, opts))
 }
@@ -259,7 +259,7 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if m.plan.Direct() {
 		return m.directLook(p)
 	}
-	speed := m.work.memoryRate.see(time.Now(), p.Transferred)
+	speed := m.work.memoryRate.See(time.Now(), p.Transferred)
 	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog(), DirtyRate: p.DirtyRate, Goodput: speed}
 }
 

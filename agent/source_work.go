@@ -63,7 +63,7 @@ type sourceWork struct {
 
 	// of seed
 	mirrors   *disks.Source // nil where no disk moves
-	diskSpeed goodput
+	diskSpeed uplinks.Goodput
 	qemuPart  qemuPart
 
 	// of copy
@@ -76,7 +76,7 @@ type sourceWork struct {
 	endpoints    []uplinks.Endpoint // of the transfer mptcp, this host's
 	window       int64              // of its connection, bytes; 0: as the kernel has it
 	rounds       policy.Rounds      // of QEMU's
-	memoryRate   goodput            // of memory
+	memoryRate   uplinks.Goodput    // of memory
 	handling     policy.Handling    // of pages
 	throttling   policy.Throttling
 	early        bool               // the rest of memory follows the guest
@@ -94,10 +94,8 @@ type sourceWork struct {
 	ownQueue      ownQueue
 
 	// of what was sent
-	share      *uplinks.WireShare // of what the meters count since wireStart
-	wireStart  *wireCount
-	wireBefore map[string]int64 // sent before wireStart, by path
-	wireTold   wireTold
+	wire     uplinks.Wire
+	wireTold wireTold
 
 	// of the guest's counter, and its landing
 	endTicks func() *record.Tick // stops following it, returns the last tick
@@ -126,7 +124,7 @@ func (w *sourceWork) release() {
 		if w.endTicks != nil {
 			w.endTicks()
 		}
-		w.share.Leave()
+		w.wire.Leave()
 		w.leaveMemory()
 	})
 }

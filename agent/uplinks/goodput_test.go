@@ -1,4 +1,4 @@
-package agent
+package uplinks
 
 import (
 	"testing"
@@ -7,11 +7,11 @@ import (
 
 func TestGoodput(t *testing.T) {
 	start := time.Unix(0, 0)
-	var g goodput
+	var g Goodput
 	total := int64(0)
 	see := func(window int, bytes int64) int64 {
 		total += bytes
-		return g.see(start.Add(time.Duration(window)*goodputWindow), total)
+		return g.See(start.Add(time.Duration(window)*goodputWindow), total)
 	}
 	perSecond := int64(goodputWindow) // bytes in a window of 1e9 bytes per second
 	if got := see(0, 0); got != 0 {

@@ -1,0 +1,51 @@
+package uplinks
+
+import (
+	"maps"
+	"math"
+)
+
+// Wire is what one migration has sent, by path, since it began to count. The zero value has not begun.
+type Wire struct {
+	before map[string]int64
+	start  *Sent
+	share  *WireShare // of what the meters count since start
+}
+
+// Begin counts from now on: before is what was sent until then, such as in earlier tries, and share what tells the
+// migration's bytes from others'.
+func (w *Wire) Begin(before map[string]int64, now *Sent, share *WireShare) {
+	w.before, w.start, w.share = before, now, share
+}
+
+// Begun says whether it counts.
+func (w *Wire) Begun() bool { return w.start != nil }
+
+// Since is what the migration has sent until now. Of what others send to the same host at the same time as much as they
+// sent is theirs, but where it is alone: nobody else's bytes are counted with its own.
+func (w *Wire) Since(now *Sent, alone bool) map[string]int64 {
+	part := 1.0
+	if !alone {
+		part = w.share.Part()
+	}
+	return sum(sum(w.before, w.start.tunnels, now.tunnels, 1), w.start.rest, now.rest, part)
+}
+
+// Follow is that of its share.
+func (w *Wire) Follow(sent func() int64) (leave func()) { return w.share.Follow(sent) }
+
+// Leave ends its share, if it has begun.
+func (w *Wire) Leave() { w.share.Leave() }
+
+// sum is what was sent before, and a part of what meters have counted from start to now, by path.
+func sum(before, start, now map[string]int64, part float64) map[string]int64 {
+	out := map[string]int64{}
+	maps.Copy(out, before)
+	for path, bytes := range now {
+		out[path] += int64(math.Round(float64(bytes-start[path]) * part))
+		if out[path] == 0 {
+			delete(out, path)
+		}
+	}
+	return out
+}
