@@ -13,7 +13,7 @@
 // (journal, statefile, visits), the link to other hosts (peer), and what is said over it (talk),
 // looks at the paths there (probe), which of them memory takes (ways), and how (lanes), disks that
 // take those (disks), guests in which nobody can be asked (outside), what bars a guest from a host
-// (capable), which addresses guests may be given (addresses), detours (detour), other pairs of
+// (capable), QEMUs that no agent made up (described), which addresses guests may be given (addresses), detours (detour), other pairs of
 // uplinks for their tunnels (otherway), routers of the LAN (routers), what subnet agents have not
 // heard yet (owed), what migrations share (uplinks, priority), what is known of each (record) and of
 // guests (care), what a prediction rests on (sample), what guests and tunnels have written (logs),
@@ -49,6 +49,7 @@ import (
 	"godwit/agent/uplinks"
 	"godwit/agent/visits"
 	"godwit/internal/clock"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/transfer/proxy"
 )
@@ -274,7 +275,7 @@ func (a *Agent) known() string {
 	for _, p := range a.config.Peers {
 		names = append(names, p.Host)
 	}
-	return orNone(names)
+	return lists.OrNone(names)
 }
 
 // readopt finds again the guests that an earlier agent had under care, all at once: one that is silent holds up no other. A guest

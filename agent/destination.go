@@ -13,6 +13,7 @@ import (
 
 	"godwit/agent/addresses"
 	"godwit/agent/care"
+	"godwit/agent/described"
 	"godwit/agent/disks"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
@@ -217,7 +218,7 @@ func (m *incoming) expected() care.Held {
 func (m *incoming) startQEMU(ctx context.Context) (*qemu.Process, error) {
 	g, facts := m.work.guest, m.work.preparation.Facts
 	if len(g.Held.Description.Start) > 0 {
-		return startWaiting(ctx, g)
+		return described.Start(ctx, g.Held, g.Taps)
 	}
 	spec, err := m.a.spec(g, true)
 	if err != nil {

@@ -14,9 +14,11 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/described"
 	"godwit/agent/limits"
 	"godwit/agent/logs"
 	"godwit/agent/peer"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm"
@@ -198,7 +200,7 @@ func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 	d := g.Held.Description
 	image := a.config.ImageOf(d.Image)
 	if image.Kernel == "" && d.Image != "" && d.Image != config.TinyImage {
-		return qemu.Spec{}, d.Wrong("image %q is unknown on host %s; it has: %s", d.Image, a.config.Host, orNone(a.config.ImageNames()))
+		return qemu.Spec{}, d.Wrong("image %q is unknown on host %s; it has: %s", d.Image, a.config.Host, lists.OrNone(a.config.ImageNames()))
 	}
 	if image.Kernel == "" {
 		return qemu.Spec{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf(
@@ -241,7 +243,7 @@ func (a *Agent) configuration(g *Guest, nic int, addrs []migration.Address, tabl
 // answers: its channel is reached when it is needed.
 func (a *Agent) attach(ctx context.Context, h care.Held) (*Guest, error) {
 	g := &Guest{Held: h}
-	machine, err := attachMachine(ctx, h)
+	machine, err := described.Attach(ctx, h)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/vm"
@@ -146,14 +147,7 @@ func (s *guests) find(name string) (*Guest, error) {
 	}
 	known := slices.Sorted(maps.Keys(s.byName))
 	return nil, &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf(
-		"guest %s: not under care on this host (it has: %s); `godwit history` says where one went that left", name, orNone(known))}
-}
-
-func orNone(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+		"guest %s: not under care on this host (it has: %s); `godwit history` says where one went that left", name, lists.OrNone(known))}
 }
 
 func (s *guests) all() []*Guest {

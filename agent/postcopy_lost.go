@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/described"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -118,7 +119,7 @@ func (m *incoming) toldLost() bool {
 func (m *incoming) endSilent(held care.Held) {
 	socket := ""
 	if len(held.Description.Start) > 0 {
-		socket, _ = commandSockets(held.Dir, held.Description)
+		socket, _ = described.Sockets(held.Dir, held.Description)
 	}
 	if err := qemu.KillSilent(held.Dir, socket); err != nil {
 		m.a.log.Error("end a guest that is not to run here", "guest", m.plan.Guest, "error", err)

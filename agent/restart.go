@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"godwit/agent/care"
+	"godwit/agent/described"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -243,7 +244,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	}
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
-		machine, err := attachMachine(ctx, j.Held)
+		machine, err := described.Attach(ctx, j.Held)
 		if err != nil && !goneForSure(err) { // it may live: neither started nor refused by guess
 			return errors.Join(&notYet{j.Held}, log.Close())
 		}

@@ -16,6 +16,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/described"
 	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
@@ -80,7 +81,7 @@ func TestSilentGuestsHoldUpNobody(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		_, err := attachMachine(t.Context(), care.Held{Dir: a.guestDir("web0", "1"), Description: config.Description{Start: []string{"qemu"}}})
+		_, err := described.Attach(t.Context(), care.Held{Dir: a.guestDir("web0", "1"), Description: config.Description{Start: []string{"qemu"}}})
 		one := time.Since(begun)
 		if !goneForSure(err) || one == 0 {
 			t.Fatalf("after %v: %v", one, err)

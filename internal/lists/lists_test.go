@@ -23,3 +23,11 @@ func TestWithout(t *testing.T) {
 		}
 	}
 }
+
+func TestOrNone(t *testing.T) {
+	for want, names := range map[string][]string{"none": nil, "web": {"web"}, "web, db": {"web", "db"}} {
+		if got := OrNone(names); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
