@@ -19,32 +19,21 @@ import (
 // it asks the one to which it sends them now, from where the guest went on. Where that does not
 // answer they go on taking its way, for as long as their lease.
 
-// Led is what a home asks the host to which it sends addresses: are they led on to another?
-type Led struct {
-	Guest     string       `json:"guest"`
-	Addresses []netip.Addr `json:"addresses"`
-	To        string       `json:"to"`
-	Hops      int          `json:"hops"` // hosts that may be asked after this one, where the guest went on more than once
-}
-
-// ledHops bounds how far a guest is followed.
-const ledHops = 4
-
 // peerLed says whether this host leads addresses on, by an error if not.
 func (a *Agent) peerLed(r *http.Request) (any, error) {
-	var ask Led
+	var ask talk.Led
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
-	if ask.Hops < 0 || ask.Hops > ledHops || len(ask.Addresses) == 0 || len(ask.Addresses) > migration.MostAddresses {
-		return nil, talk.NotBelieved("led on: %d addresses, over %d hosts", len(ask.Addresses), ask.Hops)
+	if err := ask.Check(); err != nil {
+		return nil, err
 	}
 	return nil, a.leadsOn(r.Context(), ask)
 }
 
 // leadsOn is nil where every address that is asked for is led to that host, from here or from
 // where it is led to.
-func (a *Agent) leadsOn(ctx context.Context, ask Led) error {
+func (a *Agent) leadsOn(ctx context.Context, ask talk.Led) error {
 	next := map[string][]netip.Addr{}
 	for _, addr := range ask.Addresses {
 		switch by := a.ledBy(ask.Guest, addr); by {
@@ -64,7 +53,7 @@ func (a *Agent) leadsOn(ctx context.Context, ask Led) error {
 			return err
 		}
 		on, cancel := limits.AskLed.On(ctx)
-		err = limits.Says(on, link.Call(on, http.MethodPost, "/v1/detours/led", Led{ask.Guest, addrs, ask.To, ask.Hops - 1}, nil))
+		err = limits.Says(on, link.Call(on, http.MethodPost, "/v1/detours/led", talk.Led{Guest: ask.Guest, Addresses: addrs, To: ask.To, Hops: ask.Hops - 1}, nil))
 		cancel()
 		if err != nil {
 			return fmt.Errorf("ask %s whether it leads %v on to %.100q: %w", host, addrs, ask.To, err)

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -40,8 +41,8 @@ func TestNobodyIsLedToByItsOwnWord(t *testing.T) {
 		{"it went on from there, and on", func(paris *Agent) {
 			leads(paris, "cairo")
 			paris.links["cairo"] = linked(t, "paris", "cairo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var ask Led
-				if err := peer.Decode(r, &ask); err != nil || ask.Hops != ledHops-2 || ask.To != "oslo" {
+				var ask talk.Led
+				if err := peer.Decode(r, &ask); err != nil || ask.Hops != talk.MostHops-2 || ask.To != "oslo" {
 					t.Errorf("%+v, %v", ask, err)
 				}
 				peer.Answer(w, nil, nil)

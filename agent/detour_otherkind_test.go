@@ -31,7 +31,7 @@ func TestLeadsOverVXLAN(t *testing.T) {
 		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
 			return err
 		}
-		ask := LeadOver{netip.MustParseAddrPort("127.0.1.2:7009"), netip.MustParseAddr("127.0.0.2")}
+		ask := talk.LeadOver{Tunnel: netip.MustParseAddrPort("127.0.1.2:7009"), TunnelTo: netip.MustParseAddr("127.0.0.2")}
 		answer, err := a.peerLeadOver(callFrom(t, "paris", d.ID, ask))
 		if err != nil {
 			return err

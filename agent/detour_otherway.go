@@ -21,12 +21,6 @@ import (
 // then; where none comes, both ends are put at a pair that answers, the other host's first, by the name and keys that they had. There they stay
 // until that pair does not answer. Kinds that never go in fragments, or of which there can be one alone, stay where they are: they need more of a path (detour.MayTake).
 
-// LeadOver asks the other end of a leased detour to go on by another pair of uplinks.
-type LeadOver struct {
-	Tunnel   netip.AddrPort `json:"tunnel"`    // where the caller's end is from now on
-	TunnelTo netip.Addr     `json:"tunnel_to"` // at which uplink the other end is to be
-}
-
 // lookAtWays looks after the pairs of uplinks that leased tunnels take, each beside everything else.
 func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
 	for _, d := range a.detours.List("") {
@@ -127,7 +121,7 @@ func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err er
 		return err
 	}
 	var there talk.Prepared
-	if err := link.Call(ctx, http.MethodPost, "/v1/detours/"+id+"/over", LeadOver{end.Local, over.Remote}, &there); err != nil {
+	if err := link.Call(ctx, http.MethodPost, "/v1/detours/"+id+"/over", talk.LeadOver{Tunnel: end.Local, TunnelTo: over.Remote}, &there); err != nil {
 		return err
 	}
 	if there.Tunnel.Addr() != over.Remote || there.Tunnel.Port() == 0 {
@@ -176,7 +170,7 @@ func (a *Agent) placeEnd(ctx context.Context, d detour.Detour, end tunnel.Config
 
 // peerLeadOver has this end of a leased tunnel go on by the pair of uplinks that its guest's host asks for. Asked twice, it is done once.
 func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
-	var ask LeadOver
+	var ask talk.LeadOver
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func TestPeerLeadsOver(t *testing.T) {
 			return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "169.254.") }), "\n")
 		}
 		led := routes()
-		ask := LeadOver{netip.MustParseAddrPort("127.0.1.2:800"), netip.MustParseAddr("127.0.0.2")}
+		ask := talk.LeadOver{Tunnel: netip.MustParseAddrPort("127.0.1.2:800"), TunnelTo: netip.MustParseAddr("127.0.0.2")}
 		stands := func(what string) (int, error) {
 			answer, err := a.peerLeadOver(callFrom(t, "paris", d.ID, ask))
 			if err != nil {
@@ -78,7 +78,7 @@ func TestPeerLeadsOver(t *testing.T) {
 		if again, err := stands("asked again"); err != nil || again != first {
 			return fmt.Errorf("asked twice it goes twice: %d, %d, %w", first, again, err)
 		}
-		ask = LeadOver{netip.MustParseAddrPort("127.0.1.1:900"), netip.MustParseAddr("127.0.0.1")}
+		ask = talk.LeadOver{Tunnel: netip.MustParseAddrPort("127.0.1.1:900"), TunnelTo: netip.MustParseAddr("127.0.0.1")}
 		killed, _ := a.detours.Get(d.ID)
 		killed.Tunnel.Remote, killed.Tunnel.Local = ask.Tunnel, netip.MustParseAddrPort("127.0.0.1:901")
 		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID].Tunnel = killed.Tunnel }); err != nil {
@@ -119,7 +119,7 @@ func TestLeadOverIsChecked(t *testing.T) {
 		if c.change != nil {
 			c.change(d)
 		}
-		ask := LeadOver{netip.MustParseAddrPort("127.0.1.1:800"), netip.MustParseAddr("127.0.0.2")}
+		ask := talk.LeadOver{Tunnel: netip.MustParseAddrPort("127.0.1.1:800"), TunnelTo: netip.MustParseAddr("127.0.0.2")}
 		if c.tunnel != "" {
 			ask.Tunnel = netip.MustParseAddrPort(c.tunnel)
 		}
@@ -146,9 +146,9 @@ func TestAsksToLeadOver(t *testing.T) {
 		a, _, d := leasing(t)
 		a.config.Peers = []config.Neighbour{{Host: "paris", Uplinks: twoUplinks("127.0.1.1", "127.0.1.2")}}
 		d.Tunnel.Local, d.Tunnel.Remote = netip.MustParseAddrPort(own), netip.MustParseAddrPort("127.0.1.1:7002")
-		var asked []LeadOver
+		var asked []talk.LeadOver
 		a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var ask LeadOver
+			var ask talk.LeadOver
 			if err := json.NewDecoder(r.Body).Decode(&ask); err != nil || r.URL.Path != "/v1/detours/"+d.ID+"/over" {
 				t.Errorf("%s: %v", r.URL, err)
 			}
@@ -196,7 +196,7 @@ func TestLeadsOverNobodysAsk(t *testing.T) {
 	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, up *tunnel.Tunnel) error {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
-		ask := LeadOver{netip.MustParseAddrPort("127.0.1.2:800"), netip.MustParseAddr("127.0.0.2")}
+		ask := talk.LeadOver{Tunnel: netip.MustParseAddrPort("127.0.1.2:800"), TunnelTo: netip.MustParseAddr("127.0.0.2")}
 		_, asked := a.peerLeadOver(callFrom(t, "paris", d.ID, ask).WithContext(over))
 		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
 		if !errors.Is(asked, context.Canceled) || err != nil || now.PID != up.PID || placed(a, d.ID).Tunnel.Local != d.Tunnel.Local {

@@ -22,11 +22,6 @@ const (
 	mostProlong  = 2 * prolongBy // that a host is believed to mean
 )
 
-// Prolonged asks the other end of a leased detour to keep it for so long from now on.
-type Prolonged struct {
-	Lease time.Duration `json:"lease"` // hosts' clocks differ: what is left, not until when
-}
-
 // prolong keeps a leased detour of a guest that is leaving this host, at both ends.
 func (a *Agent) prolong(d detour.Detour) error {
 	if d.Until.IsZero() || d.AtHome() || clock.Until(d.Until) > prolongAhead {
@@ -36,7 +31,7 @@ func (a *Agent) prolong(d detour.Detour) error {
 		a.actors.Go(func() { // its answer holds up no lease of others
 			ask, cancel := limits.EndDetour.On(a.ctx)
 			defer cancel()
-			if err := limits.Says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/prolong", Prolonged{prolongBy}, nil)); err != nil {
+			if err := limits.Says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/prolong", talk.Prolonged{Lease: prolongBy}, nil)); err != nil {
 				a.log.Warn("prolong the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 			}
 		})
@@ -55,7 +50,7 @@ func (a *Agent) leaseOn(d detour.Detour, left time.Duration) error {
 
 // peerProlong keeps a leased detour for the host that its guest is leaving.
 func (a *Agent) peerProlong(r *http.Request) (any, error) {
-	var ask Prolonged
+	var ask talk.Prolonged
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"godwit/agent/config"
@@ -24,54 +23,6 @@ import (
 
 // After a handover on a third site the destination has the homes of the guest's old addresses
 // send them there directly, past the host that the guest came from.
-
-// Repoint asks an address's home to send it to another host.
-type Repoint struct {
-	Migration string         `json:"migration"`
-	Guest     string         `json:"guest"`
-	Addresses []netip.Addr   `json:"addresses"`
-	Home      string         `json:"home,omitempty"` // of addresses that the host does not send away yet: who hands them over to it, as its subnet agent
-	TunnelKey string         `json:"tunnel_key"`
-	Tunnel    netip.AddrPort `json:"tunnel"`
-	TunnelTo  netip.Addr     `json:"tunnel_to,omitzero"` // at which uplink its other end is to be; invalid: at the first that carries guests
-	Kind      string         `json:"kind"`
-	Lease     time.Duration  `json:"lease"`             // hosts' clocks differ: what is left, not until when
-	Forever   bool           `json:"forever,omitempty"` // no end
-	// Go: the tunnel's other end stands, too, and was tried. Only then the addresses are
-	// sent there: what comes before would fill the tunnel's own queue and be lost.
-	Go bool `json:"go,omitempty"`
-}
-
-// check says what of a request to repoint cannot be meant at this host.
-func (r Repoint) check(here string) error {
-	wrong := func(format string, args ...any) error {
-		return &migration.Problem{Code: migration.CodeUsage, Text: "repoint: " + fmt.Sprintf(format, args...)}
-	}
-	id, _, _ := strings.Cut(strings.TrimPrefix(r.Migration, "m-"), "-")
-	switch {
-	case !migration.ValidID("m-"+id) || r.Migration != (way{migration: "m-" + id, host: here, home: r.Home}).id():
-		return wrong("detour %.100q is not one to host %s", r.Migration, here)
-	case !config.IsGuestName(r.Guest):
-		return wrong("guest %.100q: not a name", r.Guest)
-	case len(r.Addresses) == 0 || len(r.Addresses) > migration.MostAddresses:
-		return wrong("%d addresses", len(r.Addresses))
-	case r.Lease < 0 || r.Lease > config.MostLease:
-		return wrong("a lease of %v", r.Lease)
-	case !slices.Contains(migration.Tunnels, r.Kind) && r.Kind != "":
-		return wrong("tunnel %.40q is unknown", r.Kind)
-	case !r.Tunnel.IsValid() || r.Tunnel.Port() == 0:
-		return wrong("the tunnel's end is no address")
-	}
-	if _, err := tunnel.ParseKey(r.TunnelKey); err != nil {
-		return wrong("the tunnel's key is not one")
-	}
-	for i, addr := range r.Addresses {
-		if !addr.IsValid() || slices.Contains(r.Addresses[:i], addr) {
-			return wrong("address %s is none, or is named twice", addr)
-		}
-	}
-	return nil
-}
 
 // repointHomes asks the home of every address that the guest keeps and that came over the source from
 // elsewhere to send it here directly. A home that does not answer keeps sending
@@ -110,18 +61,13 @@ type way struct {
 	forever   bool
 }
 
-// id is that of the way's detour. A host may send addresses of its own, and stand for those of others: each is another way.
-func (w way) id() string {
-	if w.home != "" {
-		return w.migration + "-" + w.home + "-" + w.host
-	}
-	return w.migration + "-" + w.host
-}
+// id is that of the way's detour.
+func (w way) id() string { return detour.WayID(w.migration, w.home, w.host) }
 
 // askedWay is a way whose far end was asked to go, by a tunnel that stands at both ends.
 type askedWay struct {
 	config tunnel.Config
-	ask    Repoint
+	ask    talk.Repoint
 	since  time.Time // when that was asked first
 }
 
@@ -199,7 +145,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 		return none, err
 	}
 	var answer talk.Prepared
-	ask := Repoint{
+	ask := talk.Repoint{
 		Migration: id, Guest: w.guest.name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: end.Local, TunnelTo: over.Remote,
 		Kind: w.kind, Lease: w.lease, Forever: w.forever,
 	}

@@ -72,9 +72,9 @@ func TestRepointTakesAnotherPair(t *testing.T) {
 	} {
 		a := between(t)
 		a.config.Uplinks = twoUplinks(c.here[0], c.here[1])
-		var asks []Repoint
+		var asks []talk.Repoint
 		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var ask Repoint
+			var ask talk.Repoint
 			if err := peer.Decode(r, &ask); err != nil {
 				t.Error(err)
 			}
@@ -116,7 +116,7 @@ func TestRepointCarriesAll(t *testing.T) {
 		a.config.Uplinks = c.uplinks
 		asked := ""
 		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var ask Repoint
+			var ask talk.Repoint
 			if err := peer.Decode(r, &ask); err != nil {
 				t.Error(err)
 			}

@@ -23,12 +23,12 @@ import (
 // it makes its end of a tunnel; asked to go, it sends them there. One that nobody asks to
 // go ends soon.
 func (a *Agent) peerRepoint(r *http.Request) (any, error) {
-	var ask Repoint
+	var ask talk.Repoint
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
 	caller := peer.Caller(r)
-	if err := ask.check(a.config.Host); err != nil {
+	if err := ask.Check(a.config.Host); err != nil {
 		return nil, err
 	}
 	if _, known := a.config.Peer(ask.Home); ask.Home != "" && !known {
@@ -66,7 +66,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 
 // ownEnd makes this end of the tunnel that a caller asks for, in the place of one that it asked for before, which an agent's
 // end there, or here, has cut off.
-func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.Config, error) {
+func (a *Agent) ownEnd(ctx context.Context, ask talk.Repoint, caller string) (tunnel.Config, error) {
 	if err := a.ownName(ask.Migration); err != nil {
 		return tunnel.Config{}, err
 	}
@@ -98,7 +98,7 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 
 // sendDirectly sends addresses into the tunnel that was made for them. Done twice, it is
 // done once.
-func (a *Agent) sendDirectly(ask Repoint, caller string) error {
+func (a *Agent) sendDirectly(ask talk.Repoint, caller string) error {
 	noWay := &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s has no tunnel to %s for that", ask.Guest, a.config.Host, caller)}
 	d, ok := a.detours.Get(ask.Migration)
 	if !ok || d.Guest != ask.Guest || d.Peer != caller {

@@ -171,41 +171,22 @@ func (a *Agent) leasedWay(guest string, addrs []netip.Addr) (detour.Detour, bool
 	return detour.Detour{}, false
 }
 
-// Handing is what a subnet agent asks a home: does it hand these over, led to that host?
-type Handing struct {
-	Guest     string       `json:"guest"`
-	Addresses []netip.Addr `json:"addresses"`
-	To        string       `json:"to"` // host that has the guest
-}
-
-// Handed is the home's answer: what its neighbours know of each address.
-type Handed struct {
-	Addresses []HandedAddress `json:"addresses"`
-}
-
-// HandedAddress is one of them.
-type HandedAddress struct {
-	Addr netip.Addr `json:"addr"`
-	MAC  string     `json:"mac"`
-	Fits int        `json:"fits,omitempty"` // as of netstate.Away
-}
-
 // peerHanded tells this host's subnet agent, and nobody else, which of its addresses it leads
 // to a host: those, it may lead there from now on.
 func (a *Agent) peerHanded(r *http.Request) (any, error) {
-	var ask Handing
+	var ask talk.Handing
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
 	if caller := peer.Caller(r); a.config.SubnetAgent == "" || caller != a.config.SubnetAgent {
 		return nil, talk.NotBelieved("host %s stands for no address of %s", caller, a.config.Host)
 	}
-	var answer Handed
+	var answer talk.Handed
 	for _, d := range a.detours.List(ask.Guest) {
 		for _, away := range d.Away {
 			way, _ := a.detours.ComesFrom(ask.Guest, away.Addr)
 			if away.Active && way == "" && d.Peer == ask.To && slices.Contains(ask.Addresses, away.Addr) {
-				answer.Addresses = append(answer.Addresses, HandedAddress{away.Addr, away.MAC.String(), away.Fits})
+				answer.Addresses = append(answer.Addresses, talk.HandedAddress{Addr: away.Addr, MAC: away.MAC.String(), Fits: away.Fits})
 			}
 		}
 	}
@@ -218,10 +199,10 @@ func (a *Agent) peerHanded(r *http.Request) (any, error) {
 
 // leads says whether this host sends all that a caller asks for away, to where they are led on to
 // the caller, and what else it is to stand for: addresses that their home hands over to it.
-func (a *Agent) leads(ctx context.Context, ask Repoint, caller string) ([]netstate.Away, error) {
+func (a *Agent) leads(ctx context.Context, ask talk.Repoint, caller string) ([]netstate.Away, error) {
 	sent := a.awayOf(ask.Guest, ask.Addresses)
 	rest := slices.DeleteFunc(slices.Clone(ask.Addresses), func(addr netip.Addr) bool { return slices.Contains(sent, addr) })
-	led := a.leadsOn(ctx, Led{ask.Guest, sent, caller, ledHops})
+	led := a.leadsOn(ctx, talk.Led{Guest: ask.Guest, Addresses: sent, To: caller, Hops: talk.MostHops})
 	switch {
 	case led == nil && len(rest) == 0:
 		return nil, nil
@@ -242,11 +223,11 @@ func (a *Agent) leads(ctx context.Context, ask Repoint, caller string) ([]netsta
 	}
 	ctx, cancel := limits.AskHome.On(ctx)
 	defer cancel()
-	var answer Handed
-	if err := limits.Says(ctx, link.Call(ctx, http.MethodPost, "/v1/detours/handed", Handing{Guest: ask.Guest, Addresses: rest, To: caller}, &answer)); err != nil {
+	var answer talk.Handed
+	if err := limits.Says(ctx, link.Call(ctx, http.MethodPost, "/v1/detours/handed", talk.Handing{Guest: ask.Guest, Addresses: rest, To: caller}, &answer)); err != nil {
 		return nil, fmt.Errorf("ask %s whether it hands %v over: %w", ask.Home, rest, err)
 	}
-	return a.standing(answer, rest)
+	return answer.Standing(a.config.Network, rest)
 }
 
 // mayStand says why this host cannot stand for addresses of home.
@@ -275,23 +256,6 @@ func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
 		}
 	}
 	return nil
-}
-
-// standing is what the home's answer makes of addresses, once they are sent away from here.
-func (a *Agent) standing(answer Handed, addrs []netip.Addr) ([]netstate.Away, error) {
-	var out []netstate.Away
-	for _, h := range answer.Addresses {
-		mac, err := net.ParseMAC(h.MAC)
-		named := slices.ContainsFunc(out, func(o netstate.Away) bool { return o.Addr == h.Addr })
-		if err != nil || len(mac) != 6 || mac[0]&1 != 0 || h.Fits < 0 || h.Fits > 1<<16 || named || !slices.Contains(addrs, h.Addr) {
-			return nil, talk.NotBelieved("address %s at %.40q: not one that was asked for", h.Addr, h.MAC)
-		}
-		out = append(out, netstate.Away{Addr: h.Addr, MAC: mac, Gateway: a.config.Network.GatewayOf(h.Addr.Is4()), Subnet: a.config.Network.SubnetOf(h.Addr).Masked(), Fits: h.Fits})
-	}
-	if len(out) != len(addrs) {
-		return nil, talk.NotBelieved("%d of %d addresses are handed over", len(out), len(addrs))
-	}
-	return out, nil
 }
 
 // Neighbours are told for so long, so often, where an address is: longer than its home goes

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/statefile"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -68,7 +69,7 @@ func TestEachWayHasItsOwn(t *testing.T) {
 	for i, w := range ways {
 		ask := goodRepoint()
 		ask.Migration, ask.Home = w.id(), w.home
-		refusedBy(t, w.id(), ask.check("rome"), "")
+		refusedBy(t, w.id(), ask.Check("rome"), "")
 		for _, other := range ways[:i] {
 			if other.id() == w.id() {
 				t.Errorf("%+v and %+v are one detour, %s", other, w, w.id())
@@ -91,7 +92,7 @@ func TestHandedOver(t *testing.T) {
 	away := netstate.Away{Addr: stoodFor, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Tunnel: "gwt-00000001", Fits: 1400, Active: true}
 	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "oslo", Away: []netstate.Away{away}})
 	ask := func(caller, guest, to string) (any, error) {
-		return a.peerHanded(callFrom(t, caller, "", Handing{Guest: guest, Addresses: []netip.Addr{stoodFor}, To: to}))
+		return a.peerHanded(callFrom(t, caller, "", talk.Handing{Guest: guest, Addresses: []netip.Addr{stoodFor}, To: to}))
 	}
 	_, err := ask("rome2", "web", "oslo")
 	refusedBy(t, "there is none", err, "stands for no address")
@@ -115,7 +116,7 @@ func TestHandedOver(t *testing.T) {
 	refusedBy(t, "it only passes through", err, "does not lead all of")
 	displace(a, "m-00000002")
 	got, _ := ask("rome2", "web", "oslo")
-	want := Handed{[]HandedAddress{{stoodFor, "02:00:00:00:00:01", 1400}}}
+	want := talk.Handed{Addresses: []talk.HandedAddress{{Addr: stoodFor, MAC: "02:00:00:00:00:01", Fits: 1400}}}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}
@@ -123,33 +124,6 @@ func TestHandedOver(t *testing.T) {
 	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "oslo", Away: []netstate.Away{away}})
 	_, err = ask("rome2", "web", "oslo")
 	refusedBy(t, "before the flip", err, "does not lead all of")
-}
-
-// TestStanding: a home's answer is of what was asked for, each once, at a NIC.
-func TestStanding(t *testing.T) {
-	a := between(t)
-	a.config.Network.Gateway4 = netip.MustParseAddr("10.2.1.1")
-	good := HandedAddress{stoodFor, "02:00:00:00:00:01", 1400}
-	for name, c := range map[string]struct {
-		change func(*Handed)
-		word   string
-	}{
-		"good":             {func(*Handed) {}, ""},
-		"another":          {func(h *Handed) { h.Addresses[0].Addr = netip.MustParseAddr("10.2.1.41") }, "not one that was asked for"},
-		"twice":            {func(h *Handed) { h.Addresses = append(h.Addresses, good) }, "not one that was asked for"},
-		"none":             {func(h *Handed) { h.Addresses = nil }, "0 of 1"},
-		"no MAC":           {func(h *Handed) { h.Addresses[0].MAC = "here" }, "not one that was asked for"},
-		"a group's MAC":    {func(h *Handed) { h.Addresses[0].MAC = "ff:ff:ff:ff:ff:ff" }, "not one that was asked for"},
-		"a size below all": {func(h *Handed) { h.Addresses[0].Fits = -1 }, "not one that was asked for"},
-	} {
-		h := Handed{[]HandedAddress{good}}
-		c.change(&h)
-		got, err := a.standing(h, []netip.Addr{stoodFor})
-		refusedBy(t, name, err, c.word)
-		if err == nil && (len(got) != 1 || got[0].Gateway != a.config.Network.Gateway4 || got[0].Active) {
-			t.Errorf("%s: %+v", name, got)
-		}
-	}
 }
 
 // TestGiveBackIsChecked: a host of the site fetches what its subnet agent stands for, and

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/otherway"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -108,7 +109,7 @@ func (a *Agent) askWhetherLed(ctx context.Context, id string, pause time.Duratio
 		link, _, err := a.link(d.Peer)
 		if err == nil {
 			ask, cancel := limits.AskLed.On(ctx)
-			err = limits.Says(ask, link.Call(ask, http.MethodPost, "/v1/detours/led", Led{Guest: d.Guest, Addresses: addrs, To: a.config.Host, Hops: ledHops}, nil))
+			err = limits.Says(ask, link.Call(ask, http.MethodPost, "/v1/detours/led", talk.Led{Guest: d.Guest, Addresses: addrs, To: a.config.Host, Hops: talk.MostHops}, nil))
 			cancel()
 		}
 		var refused *migration.Problem

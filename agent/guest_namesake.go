@@ -79,7 +79,7 @@ func (a *Agent) comesFromThere(ctx context.Context, p migration.Plan) error {
 		return nil
 	}
 	var problem *migration.Problem
-	err := a.leadsOn(ctx, Led{p.Guest, sent, p.From, ledHops})
+	err := a.leadsOn(ctx, talk.Led{Guest: p.Guest, Addresses: sent, To: p.From, Hops: talk.MostHops})
 	if errors.As(err, &problem) && problem.Code == migration.CodeAddress {
 		return talk.NotBelieved("guest %s comes from %s with %v, which this host leads elsewhere: %s", p.Guest, p.From, sent, problem.Text)
 	}

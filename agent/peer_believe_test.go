@@ -10,12 +10,9 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"godwit/agent/agenttest"
 	"godwit/agent/care"
@@ -23,7 +20,6 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/metrics"
-	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
@@ -126,8 +122,8 @@ func TestEndedIsToldToItsSource(t *testing.T) {
 }
 
 // goodRepoint is what oslo asks of rome, by whom it was sent to paris.
-func goodRepoint() Repoint {
-	return Repoint{
+func goodRepoint() talk.Repoint {
+	return talk.Repoint{
 		Migration: "m-00000002-rome", Guest: "web", Addresses: []netip.Addr{netip.MustParseAddr("10.2.1.40")}, TunnelKey: strings.Repeat("A", 43) + "=",
 		Tunnel: netip.MustParseAddrPort("192.0.2.3:700"), Kind: "auto", Lease: config.DefaultLease,
 	}
@@ -142,26 +138,26 @@ func TestRepointIsChecked(t *testing.T) {
 	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Away: away, Up: now})
 	place(a, &detour.Detour{ID: "m-00000003-rome", Guest: "db", Peer: "oslo", Up: now})
 	for name, c := range map[string]struct {
-		change func(*Repoint)
+		change func(*talk.Repoint)
 		word   string
 	}{
-		"a path":                   {func(r *Repoint) { r.Migration = "../detours-rome" }, "not one to host rome"},
-		"another's home":           {func(r *Repoint) { r.Migration = "m-00000002-oslo" }, "not one to host rome"},
-		"a migration itself":       {func(r *Repoint) { r.Migration = "m-00000001" }, "not one to host rome"},
-		"its own, for another":     {func(r *Repoint) { r.Home = "rome2" }, "not one to host rome"},
-		"another's, for itself":    {func(r *Repoint) { r.Migration = "m-00000002-rome2-rome" }, "not one to host rome"},
-		"for one that is unknown":  {func(r *Repoint) { r.Migration, r.Home = "m-00000002-../x-rome", "../x" }, "no host that rome knows"},
-		"no address":               {func(r *Repoint) { r.Addresses = nil }, "0 addresses"},
-		"one address for many":     {func(r *Repoint) { r.Addresses = append(r.Addresses, r.Addresses[0]) }, "named twice"},
-		"thousands":                {func(r *Repoint) { r.Addresses = make([]netip.Addr, 5000) }, "5000 addresses"},
-		"a lease below nothing":    {func(r *Repoint) { r.Lease = -1 }, "a lease of -1ns"},
-		"a lease for a century":    {func(r *Repoint) { r.Lease = 1 << 62 }, "a lease of"},
-		"a tunnel to a third":      {func(r *Repoint) { r.Tunnel = netip.MustParseAddrPort("192.0.2.1:700") }, "no uplink of host oslo"},
-		"a tunnel of another kind": {func(r *Repoint) { r.Kind = "exec:id" }, "is unknown"},
-		"another guest's detour":   {func(r *Repoint) { r.Migration = "m-00000003-rome" }, "is of guest db"},
-		"a guest that is a path":   {func(r *Repoint) { r.Guest = "../web" }, "not a name"},
-		"an address not sent away": {func(r *Repoint) { r.Addresses[0] = netip.MustParseAddr("10.2.1.41") }, "does not send all of"},
-		"go, before it was asked":  {func(r *Repoint) { r.Go = true }, "no tunnel to oslo"},
+		"a path":                   {func(r *talk.Repoint) { r.Migration = "../detours-rome" }, "not one to host rome"},
+		"another's home":           {func(r *talk.Repoint) { r.Migration = "m-00000002-oslo" }, "not one to host rome"},
+		"a migration itself":       {func(r *talk.Repoint) { r.Migration = "m-00000001" }, "not one to host rome"},
+		"its own, for another":     {func(r *talk.Repoint) { r.Home = "rome2" }, "not one to host rome"},
+		"another's, for itself":    {func(r *talk.Repoint) { r.Migration = "m-00000002-rome2-rome" }, "not one to host rome"},
+		"for one that is unknown":  {func(r *talk.Repoint) { r.Migration, r.Home = "m-00000002-../x-rome", "../x" }, "no host that rome knows"},
+		"no address":               {func(r *talk.Repoint) { r.Addresses = nil }, "0 addresses"},
+		"one address for many":     {func(r *talk.Repoint) { r.Addresses = append(r.Addresses, r.Addresses[0]) }, "named twice"},
+		"thousands":                {func(r *talk.Repoint) { r.Addresses = make([]netip.Addr, 5000) }, "5000 addresses"},
+		"a lease below nothing":    {func(r *talk.Repoint) { r.Lease = -1 }, "a lease of -1ns"},
+		"a lease for a century":    {func(r *talk.Repoint) { r.Lease = 1 << 62 }, "a lease of"},
+		"a tunnel to a third":      {func(r *talk.Repoint) { r.Tunnel = netip.MustParseAddrPort("192.0.2.1:700") }, "no uplink of host oslo"},
+		"a tunnel of another kind": {func(r *talk.Repoint) { r.Kind = "exec:id" }, "is unknown"},
+		"another guest's detour":   {func(r *talk.Repoint) { r.Migration = "m-00000003-rome" }, "is of guest db"},
+		"a guest that is a path":   {func(r *talk.Repoint) { r.Guest = "../web" }, "not a name"},
+		"an address not sent away": {func(r *talk.Repoint) { r.Addresses[0] = netip.MustParseAddr("10.2.1.41") }, "does not send all of"},
+		"go, before it was asked":  {func(r *talk.Repoint) { r.Go = true }, "no tunnel to oslo"},
 	} {
 		ask := goodRepoint()
 		c.change(&ask)
@@ -191,59 +187,6 @@ func TestEndedDetourIsNoPath(t *testing.T) {
 	if data, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(data)) != "{}" {
 		t.Errorf("detours.json is now %s, %v", data, err)
 	}
-}
-
-// FuzzPeerWords: whatever another host asks or tells after the move is refused, or cut down
-// to what can be used.
-func FuzzPeerWords(f *testing.F) {
-	add := func(v any) {
-		data, err := json.Marshal(v)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-	}
-	add(goodRepoint())
-	add(talk.Undo{Problem: migration.Problem{Code: "x", Text: "a\nb"}, Epoch: 1 << 63, Released: true})
-	add(talk.LandedAnswer{Lease: -time.Hour, Report: record.Report{Notes: make([]string, 9), Survival: &record.Survival{Connections: []record.Survivor{{Fate: "eaten"}, {Fate: migration.Lost}}}}, Leased: []netip.Addr{{}}})
-	f.Add([]byte(`{"lease":9223372036854775807,"migration":"m-00000000-../../rome"}`))
-	f.Add([]byte(`null`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		decode := func(into any) bool {
-			return peer.Decode(&http.Request{Body: io.NopCloser(bytes.NewReader(data))}, into) == nil
-		}
-		var r Repoint
-		if decode(&r) && r.check("rome") == nil {
-			if filepath.Base(r.Migration) != r.Migration || !migration.ValidID(migrationOf(r.Migration)) || len(r.Addresses) > migration.MostAddresses || r.Lease < 0 || !regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,511})?$`).MatchString(r.Migration) {
-				t.Fatalf("%+v", r)
-			}
-		}
-		line := func(s string) {
-			if strings.ContainsAny(s, "\n\x1b\x00") || len(s) > 8*1024 {
-				t.Fatalf("%.100q", s)
-			}
-		}
-		var u talk.Undo
-		if decode(&u) {
-			record.SaneProblem(&u.Problem)
-			line(u.Text)
-			d := migration.Destination{Landing: migration.Waiting, Epoch: 3}
-			if next, _, err := d.Step(migration.Input{Kind: migration.Abort, Epoch: u.Epoch, Problem: &u.Problem}); err == nil && next.Valid() != nil {
-				t.Fatalf("%+v: %v", u, next.Valid())
-			}
-		}
-		var l talk.LandedAnswer
-		if decode(&l) {
-			l.Sane()
-			migration.Bare(l.Report.Next)
-			if l.Lease < 0 || l.Lease > config.MostLease || len(l.Leased) > 2*migration.MostAddresses {
-				t.Fatalf("%+v", l)
-			}
-			for _, n := range l.Report.Notes {
-				line(n)
-			}
-		}
-	})
 }
 
 // TestOfferIsBounded: what is only asked for is held against the same bounds as what is to be made ready. To look for each of some hundred

@@ -118,6 +118,15 @@ func (s *Store) TunnelOf(name, id string) string {
 	return ""
 }
 
+// WayID is the id of the detour by which host sends addresses to where a migration has brought their guest. What home has handed over to it, as its subnet
+// agent, has another than its own, which are of no home ("").
+func WayID(migration, home, host string) string {
+	if home != "" {
+		return migration + "-" + home + "-" + host
+	}
+	return migration + "-" + host
+}
+
 // ComesBack says that a migration under way has taken addresses home which d led away.
 func ComesBack(d Detour, all []Detour) bool {
 	return slices.ContainsFunc(all, func(o Detour) bool { return !o.Leased && len(o.Sent[d.ID]) > 0 })

@@ -1,4 +1,4 @@
-// Package talk is what the agents of two hosts ask each other of a migration, and answer: in check, in prepare, at the release and after it. What
+// Package talk is what the agents of two hosts ask each other of a migration, and answer: in check, in prepare, at the release and after it, and of detours. What
 // comes from another host is used as it is once it was checked here, or cut down to what can be meant, and held against what this host knows of that one.
 package talk
 
