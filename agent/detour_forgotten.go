@@ -14,6 +14,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -96,7 +97,7 @@ func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
 }
 
 // askAbout asks a host about a guest, three times where it does not answer: of two paths of which the first was cut just now a call takes the other after 3 s.
-func askAbout(ctx context.Context, link *peer.Link, guest string) (said presence, err error) {
+func askAbout(ctx context.Context, link *peer.Link, guest string) (said talk.Presence, err error) {
 	for range 3 {
 		ask, cancel := limits.Presence.On(ctx)
 		err = link.Call(ask, http.MethodGet, "/v1/host?guest="+url.QueryEscape(guest), nil, &said)

@@ -36,7 +36,7 @@ func TestForgetAway(t *testing.T) {
 			if r.FormValue("guest") != "web" {
 				t.Errorf("asked about %q", r.FormValue("guest"))
 			}
-			peer.Answer(w, presence{Has: &yes}, nil)
+			peer.Answer(w, talk.Presence{Has: &yes}, nil)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -48,9 +48,9 @@ func TestForgetAway(t *testing.T) {
 		"it is there":             {"oslo", has(true), "led to oslo, which has it"},
 		"it went on from there": {"oslo", func(w http.ResponseWriter, _ *http.Request) {
 			yes := true
-			peer.Answer(w, presence{Has: &yes, LedOn: true}, nil)
+			peer.Answer(w, talk.Presence{Has: &yes, LedOn: true}, nil)
 		}, "which leads what comes for it on to another; if it runs nowhere any more, say so there: `godwit guest forget web --away` on oslo"},
-		"of an older release":         {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, presence{Guests: 1}, nil) }, "does not say whether"},
+		"of an older release":         {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, talk.Presence{Guests: 1}, nil) }, "does not say whether"},
 		"it refuses":                  {"oslo", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, nil, talk.NotBelieved("not you")) }, "not you"},
 		"it breaks off":               {"oslo", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ""},
 		"it is not of the fleet more": {"bergen", nil, ""},
@@ -104,7 +104,7 @@ func TestForgetAwayIsSureOfSilence(t *testing.T) {
 				return
 			}
 			yes := true
-			peer.Answer(w, presence{Has: &yes}, nil)
+			peer.Answer(w, talk.Presence{Has: &yes}, nil)
 		}))}
 		sentAway(a, "10.2.1.40", "oslo", "52:54:00:00:00:01")
 		_, err := a.apiForgetAway(r)
@@ -169,7 +169,7 @@ func TestMayBeHere(t *testing.T) {
 		r := callFrom(t, "paris", "", nil)
 		r.Form = map[string][]string{"guest": {guest}}
 		said, err := a.peerPresence(r)
-		p, _ := said.(presence)
+		p, _ := said.(talk.Presence)
 		if has, _ := json.Marshal(p.Has); err != nil || string(has) != want || p.Guests != 1 {
 			t.Errorf("asked about %q: %+v, %v, want %s", guest, said, err, want)
 		}
@@ -185,7 +185,7 @@ func TestLedOnFrom(t *testing.T) {
 		r := callFrom(t, caller, "", nil)
 		r.Form = map[string][]string{"guest": {"web"}}
 		said, err := a.peerPresence(r)
-		if p, _ := said.(presence); err != nil || p.LedOn != want || p.Has == nil || *p.Has != want {
+		if p, _ := said.(talk.Presence); err != nil || p.LedOn != want || p.Has == nil || *p.Has != want {
 			t.Errorf("asked by %s: %+v, %v", caller, said, err)
 		}
 	}

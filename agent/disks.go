@@ -17,6 +17,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
@@ -155,7 +156,7 @@ func (a *Agent) peerDisks(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var copied Copied
+	var copied talk.Copied
 	if err := peer.Decode(r, &copied); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/vm"
@@ -124,14 +125,9 @@ func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
 	return rate
 }
 
-// Copied is what a source has sent of read-only disks, when all of them is there.
-type Copied struct {
-	Sums map[string][]byte `json:"sums"` // see nbd.Digest, by disk
-}
-
 // compareCopied has the destination say whether it has of each read-only disk what was sent. Nothing of them is sent after that.
 func (m *outgoing) compareCopied(ctx context.Context) error {
-	copied := Copied{m.work.mirrors.Sums()}
+	copied := talk.Copied{Sums: m.work.mirrors.Sums()}
 	if len(copied.Sums) == 0 {
 		return nil
 	}

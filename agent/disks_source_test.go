@@ -43,7 +43,7 @@ func TestDisksOfAnEarlierAgent(t *testing.T) {
 	}
 	from := &outgoing{a: a, plan: plan, link: peertest.Link(t, "paris", "rome", a.peerAPI(), nil)}
 	a.incoming = map[string]*incoming{plan.ID: m}
-	if err := from.call(t.Context(), "disks", Copied{}, nil); err == nil || !strings.Contains(err.Error(), "was started again") {
+	if err := from.call(t.Context(), "disks", talk.Copied{}, nil); err == nil || !strings.Contains(err.Error(), "was started again") {
 		t.Errorf("what it has of them: %v", err)
 	}
 }

@@ -19,42 +19,14 @@ import (
 	"godwit/agent/talk"
 	"godwit/internal/oneline"
 	"godwit/migration"
-	"godwit/vm"
 )
 
-// LandingAnswer is what a destination says of a guest that its source let go.
-type LandingAnswer struct {
-	Landing  migration.Landing `json:"landing"`
-	Vanished string            `json:"vanished,omitempty"` // why it is not known whether it ran
-	Status   vm.Status         `json:"status,omitempty"`   // of its QEMU; "": there is none
-	// Problem is why it will not run here; nil: it may, or that is not known any more.
-	Problem *migration.Problem `json:"problem,omitempty"`
-}
-
 // askLanding asks the destination how the guest is there.
-func (m *outgoing) askLanding(ctx context.Context) (answer LandingAnswer, err error) {
+func (m *outgoing) askLanding(ctx context.Context) (answer talk.LandingAnswer, err error) {
 	ctx, cancel := limits.Inquire.On(ctx)
 	defer cancel()
 	err = m.link.Call(ctx, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
 	return answer, err
-}
-
-// runs says that the guest runs there.
-func (l LandingAnswer) runs() bool {
-	return l.Landing == migration.Landed || l.Landing == migration.Adopting || l.Landing == migration.Leaving
-}
-
-// words are what a person is told of an answer.
-func (l LandingAnswer) words(host string) string {
-	switch {
-	case l.Vanished != "":
-		return host + " says: " + l.Vanished
-	case l.Landing == migration.Declining || l.Landing == migration.Gone:
-		return host + " refused the guest: it comes back by itself"
-	case l.runs():
-		return host + " runs the guest: nothing is to be decided"
-	}
-	return fmt.Sprintf("%s answers, and waits (%s): the doubt ends by itself", host, l.Landing)
 }
 
 // doubts lists what a person may have to decide about on this host; about is a
@@ -121,7 +93,7 @@ func (m *outgoing) doubt(ctx context.Context) api.Doubt {
 	if answer, err := m.askLanding(ctx); err != nil {
 		d.There = err.Error()
 	} else {
-		d.There, d.Proven, d.Alive = oneline.Of(answer.words(m.plan.To)), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
+		d.There, d.Proven, d.Alive = oneline.Of(answer.Words(m.plan.To)), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
 	}
 	d.Risk, d.Ways = m.ways(d)
 	return d
@@ -343,12 +315,12 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 		}
 		rep := rec.Snapshot()
 		if rep.Outcome == migration.Completed {
-			return LandingAnswer{Landing: migration.Landed}, nil
+			return talk.LandingAnswer{Landing: migration.Landed}, nil
 		}
-		return LandingAnswer{Landing: migration.Gone, Problem: rep.Problem}, nil
+		return talk.LandingAnswer{Landing: migration.Gone, Problem: rep.Problem}, nil
 	}
 	state := m.snapshot()
-	answer := LandingAnswer{Landing: state.Landing}
+	answer := talk.LandingAnswer{Landing: state.Landing}
 	if answer.Problem = m.broke.Load(); state.Refused() {
 		answer.Problem = state.Problem
 	}

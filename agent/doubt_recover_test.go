@@ -326,7 +326,7 @@ func TestDoubtsAreAskedAtOnce(t *testing.T) {
 	link := linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for asked.Add(1); asked.Load() < guests && sleep(r.Context(), time.Millisecond); { // it answers none before it was asked for all
 		}
-		peer.Answer(w, LandingAnswer{Landing: migration.Waiting, Vanished: "its QEMU is gone\x1b[2J"}, nil)
+		peer.Answer(w, talk.LandingAnswer{Landing: migration.Waiting, Vanished: "its QEMU is gone\x1b[2J"}, nil)
 	}))
 	for n := range guests {
 		plan := migration.Plan{ID: fmt.Sprintf("m-0000000%d", n), Guest: fmt.Sprint("web", n), From: "rome", To: "paris"}

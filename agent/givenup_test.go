@@ -8,6 +8,7 @@ import (
 	"godwit/agent/agenttest"
 	"godwit/agent/disks"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/qemu/qmp"
@@ -24,17 +25,17 @@ func (brokenWay) Err() error {
 // what QEMU saw of that.
 func TestCopyGivenUpThere(t *testing.T) {
 	for name, c := range map[string]struct {
-		landing LandingAnswer
+		landing talk.LandingAnswer
 		err     error
 		code    migration.Code
 		words   string
 	}{
-		"its agent was ended": {LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeAgent, Text: "the destination's agent ended"}}, nil,
+		"its agent was ended": {talk.LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeAgent, Text: "the destination's agent ended"}}, nil,
 			migration.CodeAgent, "migrate guest web: rome has given it up: the destination's agent ended"},
-		"it says what is ours to say": {LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeGuestGone, Text: "gone\nfor good"}}, nil,
+		"it says what is ours to say": {talk.LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeGuestGone, Text: "gone\nfor good"}}, nil,
 			migration.CodePeer, "rome has given it up: gone"},
-		"it goes on":      {LandingAnswer{Landing: migration.Waiting}, nil, migration.CodeHypervisor, "QEMU ended the copy: broken pipe"},
-		"it says nothing": {LandingAnswer{}, errors.New("who are you"), migration.CodeHypervisor, "QEMU ended the copy: broken pipe"},
+		"it goes on":      {talk.LandingAnswer{Landing: migration.Waiting}, nil, migration.CodeHypervisor, "QEMU ended the copy: broken pipe"},
+		"it says nothing": {talk.LandingAnswer{}, errors.New("who are you"), migration.CodeHypervisor, "QEMU ended the copy: broken pipe"},
 	} {
 		a, _ := served(t)
 		m := leaving(a)
@@ -65,17 +66,17 @@ func (wholeWay) Err() error { return nil }
 // TestDisksGivenUpThere: so does a copy of disks; what has another reason keeps it, and nobody is asked.
 func TestDisksGivenUpThere(t *testing.T) {
 	broke := &migration.Problem{Code: migration.CodeHypervisor, Text: "migrate guest web: the copy of disk0 to rome broke: Input/output error"}
-	gone := LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeAgent, Text: "the destination's agent ended"}}
+	gone := talk.LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeAgent, Text: "the destination's agent ended"}}
 	for name, c := range map[string]struct {
 		ways    interface{ Err() error }
-		landing LandingAnswer
+		landing talk.LandingAnswer
 		err     error
 		code    migration.Code
 		words   []string
 	}{
 		"its agent was ended": {brokenWay{}, gone, broke, migration.CodeAgent,
 			[]string{"migrate guest web: rome has given it up: the destination's agent ended; here: the copy of disk0 to rome broke"}},
-		"it goes on":            {brokenWay{}, LandingAnswer{Landing: migration.Waiting}, broke, migration.CodeHypervisor, []string{broke.Text}},
+		"it goes on":            {brokenWay{}, talk.LandingAnswer{Landing: migration.Waiting}, broke, migration.CodeHypervisor, []string{broke.Text}},
 		"the ways go on":        {wholeWay{}, gone, broke, migration.CodeHypervisor, []string{broke.Text}},
 		"there are no disks":    {(*disks.Source)(nil), gone, broke, migration.CodeHypervisor, []string{broke.Text}},
 		"nothing is the matter": {brokenWay{}, gone, nil, "", nil},

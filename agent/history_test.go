@@ -103,7 +103,7 @@ func toldOf(t *testing.T, a *Agent, came, left map[migration.Outcome]migration.P
 				answer = r
 			}
 			keep(name+"release", answer, err)
-			answer, err = a.peerRefill(callFrom(t, "paris", plan.ID, Refill{Epoch: epoch}))
+			answer, err = a.peerRefill(callFrom(t, "paris", plan.ID, talk.Refill{Epoch: epoch}))
 			keep(name+"refill", answer, err)
 			answer, err = a.peerAbort(callFrom(t, "paris", plan.ID, talk.Undo{Epoch: epoch, Released: true}))
 			keep(name+"taken back", answer, err)

@@ -110,10 +110,10 @@ func TestEndedIsToldToItsSource(t *testing.T) {
 	for name, call := range map[string]func(*http.Request) (any, error){
 		"release": a.peerRelease, "landing": a.peerLanding, "landed": a.peerLanded, "events": a.peerEvents, "refill": a.peerRefill,
 	} {
-		if answer, err := call(callFrom(t, "paris", p.Plan.ID, Refill{Epoch: p.Plan.Epoch})); err != nil || answer == nil {
+		if answer, err := call(callFrom(t, "paris", p.Plan.ID, talk.Refill{Epoch: p.Plan.Epoch})); err != nil || answer == nil {
 			t.Errorf("%s: its source is told %+v, %v", name, answer, err)
 		}
-		answer, err := call(callFrom(t, "oslo", p.Plan.ID, Refill{Epoch: p.Plan.Epoch}))
+		answer, err := call(callFrom(t, "oslo", p.Plan.ID, talk.Refill{Epoch: p.Plan.Epoch}))
 		agenttest.Refused(t, name+", of another host", err, migration.CodePeer, "not one from host oslo")
 		if answer != nil {
 			t.Errorf("%s: another host is told %+v", name, answer)

@@ -13,19 +13,12 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/internal/oneline"
 )
 
-// presence is what a host says of itself to another.
-type presence struct {
-	Guests int    `json:"guests"`
-	Free   *int64 `json:"free,omitempty"`   // bytes; null: not known
-	Has    *bool  `json:"has,omitempty"`    // of the guest that is asked about: it is, or may be, here, or is led on; null: none was, or by an older release
-	LedOn  bool   `json:"led_on,omitempty"` // what comes for it goes to another host than the one that asks
-}
-
 func (a *Agent) peerPresence(r *http.Request) (any, error) {
-	said := presence{Guests: len(a.guests.all()), Free: a.freeForGuests()}
+	said := talk.Presence{Guests: len(a.guests.all()), Free: a.freeForGuests()}
 	if guest := r.FormValue("guest"); guest != "" {
 		caller := peer.Caller(r)
 		said.LedOn = slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool { return d.Peer != caller && leadsAway(d) })
@@ -77,7 +70,7 @@ func (a *Agent) askPresence(ctx context.Context, n *api.NeighbourInfo) {
 	ctx, cancel := limits.Presence.On(ctx)
 	defer cancel()
 	link, _, err := a.link(n.Host)
-	var said presence
+	var said talk.Presence
 	began := time.Now()
 	if err == nil {
 		err = link.Call(ctx, http.MethodGet, "/v1/host", nil, &said)

@@ -30,18 +30,18 @@ func TestPagesLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		machine vm.Machine
 		lost    bool
-		answer  RefillAnswer
+		answer  talk.RefillAnswer
 		err     error
 		words   []string // none: it is not lost
 	}{
-		"it was killed":         {endedMachine{}, false, RefillAnswer{refillOpen, 7}, nil, []string{"QEMU on paris was killed or broke (signal: killed)", "last 7 of its pages", "on rome", "start it anew"}},
-		"its host was":          {nil, true, RefillAnswer{refillOpen, 7}, nil, []string{"was lost (with its host", "7"}},
-		"it does not answer":    {nil, false, RefillAnswer{refillOpen, 7}, nil, nil},
-		"all is there":          {endedMachine{}, false, RefillAnswer{refillWhole, 0}, nil, nil},
-		"nothing is missing":    {endedMachine{}, false, RefillAnswer{refillOpen, 0}, nil, nil},
-		"it could not run yet":  {endedMachine{}, false, RefillAnswer{refillEarly, 0}, nil, nil},
-		"nobody says":           {endedMachine{}, false, RefillAnswer{}, &migration.Problem{Code: migration.CodePeer, Text: "?"}, nil},
-		"nobody says, and lost": {nil, true, RefillAnswer{}, errors.New("?"), nil},
+		"it was killed":         {endedMachine{}, false, talk.RefillAnswer{State: talk.RefillOpen, Missing: 7}, nil, []string{"QEMU on paris was killed or broke (signal: killed)", "last 7 of its pages", "on rome", "start it anew"}},
+		"its host was":          {nil, true, talk.RefillAnswer{State: talk.RefillOpen, Missing: 7}, nil, []string{"was lost (with its host", "7"}},
+		"it does not answer":    {nil, false, talk.RefillAnswer{State: talk.RefillOpen, Missing: 7}, nil, nil},
+		"all is there":          {endedMachine{}, false, talk.RefillAnswer{State: talk.RefillWhole, Missing: 0}, nil, nil},
+		"nothing is missing":    {endedMachine{}, false, talk.RefillAnswer{State: talk.RefillOpen, Missing: 0}, nil, nil},
+		"it could not run yet":  {endedMachine{}, false, talk.RefillAnswer{State: talk.RefillEarly, Missing: 0}, nil, nil},
+		"nobody says":           {endedMachine{}, false, talk.RefillAnswer{}, &migration.Problem{Code: migration.CodePeer, Text: "?"}, nil},
+		"nobody says, and lost": {nil, true, talk.RefillAnswer{}, errors.New("?"), nil},
 	} {
 		a, _ := served(t)
 		m := leaving(a)
@@ -81,12 +81,12 @@ func TestPagesLost(t *testing.T) {
 func TestPagesLostBeforeTheAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		machine vm.Machine
-		landing LandingAnswer
+		landing talk.LandingAnswer
 		want    bool
 	}{
-		"it waits for a page": {endedMachine{}, LandingAnswer{Landing: migration.Starting}, true},
-		"its QEMU answers":    {endedMachine{}, LandingAnswer{Landing: migration.Starting, Status: vm.Paused}, false},
-		"ours may live":       {nil, LandingAnswer{Landing: migration.Starting}, false},
+		"it waits for a page": {endedMachine{}, talk.LandingAnswer{Landing: migration.Starting}, true},
+		"its QEMU answers":    {endedMachine{}, talk.LandingAnswer{Landing: migration.Starting, Status: vm.Paused}, false},
+		"ours may live":       {nil, talk.LandingAnswer{Landing: migration.Starting}, false},
 	} {
 		a, _ := served(t)
 		m := leaving(a)
@@ -96,7 +96,7 @@ func TestPagesLostBeforeTheAnswer(t *testing.T) {
 				peer.Answer(w, c.landing, nil)
 				return
 			}
-			peer.Answer(w, RefillAnswer{refillOpen, 7}, nil)
+			peer.Answer(w, talk.RefillAnswer{State: talk.RefillOpen, Missing: 7}, nil)
 		}))
 		followed := make(chan struct{})
 		close(followed)

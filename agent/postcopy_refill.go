@@ -13,6 +13,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/transfer/proxy"
 	"godwit/vm"
@@ -28,28 +29,9 @@ import (
 // inletSocket is that of the guest in dir.
 func inletSocket(dir string) string { return filepath.Join(dir, "inlet.sock") }
 
-// Refill asks a destination for a session in which the source sends what is missing.
-type Refill struct {
-	Epoch uint64 `json:"epoch"`
-	Key   []byte `json:"key"` // of the lanes
-}
-
-// RefillAnswer is what the destination says.
-type RefillAnswer struct {
-	State   string `json:"state"`   // open: it waits for lanes; whole: nothing is missing; early: the guest could not run yet
-	Missing uint64 `json:"missing"` // pages
-}
-
-// The states of an answer.
-const (
-	refillOpen  = "open"
-	refillWhole = "whole"
-	refillEarly = "early"
-)
-
 // peerRefill makes ready for the rest of a guest that runs here.
 func (a *Agent) peerRefill(r *http.Request) (any, error) {
-	var ask Refill
+	var ask talk.Refill
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
@@ -62,7 +44,7 @@ func (a *Agent) peerRefill(r *http.Request) (any, error) {
 		if rep := rec.Snapshot(); rep.Outcome != migration.Completed {
 			return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("refill %s: it has ended on %s", rep.ID, a.config.Host)}
 		}
-		return RefillAnswer{State: refillWhole}, nil
+		return talk.RefillAnswer{State: talk.RefillWhole}, nil
 	}
 	if !mayHandEarly(m.plan) || ask.Epoch != m.plan.Epoch {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
@@ -72,36 +54,36 @@ func (a *Agent) peerRefill(r *http.Request) (any, error) {
 }
 
 // refill replaces the lanes.
-func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
+func (m *incoming) refill(ask talk.Refill) (talk.RefillAnswer, error) {
 	m.refilling.Lock()
 	defer m.refilling.Unlock()
 	id, err := lanes.Identity(m.plan.ID, ask.Key)
 	if err != nil {
-		return RefillAnswer{}, err
+		return talk.RefillAnswer{}, err
 	}
 	again, err := m.asksAgain(ask.Key)
 	if err != nil {
-		return RefillAnswer{}, err
+		return talk.RefillAnswer{}, err
 	}
 	var waits proxy.Waits
 	if lanes := m.lanes(); lanes != nil {
 		select {
 		case <-lanes.Done():
 			if lanes.Err() == nil { // all came before the guest ran
-				return RefillAnswer{State: refillWhole}, nil
+				return talk.RefillAnswer{State: talk.RefillWhole}, nil
 			}
 		default:
 			if again {
-				return RefillAnswer{refillOpen, lanes.Absent()}, nil
+				return talk.RefillAnswer{State: talk.RefillOpen, Missing: lanes.Absent()}, nil
 			}
 		}
 		select {
 		case <-lanes.HandedOver():
 		default:
-			return RefillAnswer{State: refillEarly}, nil
+			return talk.RefillAnswer{State: talk.RefillEarly}, nil
 		}
 		if lanes.Close(); lanes.Err() == nil {
-			return RefillAnswer{State: refillWhole}, nil
+			return talk.RefillAnswer{State: talk.RefillWhole}, nil
 		}
 		m.notePostCopy()
 		waits = lanes.Waits()
@@ -123,7 +105,7 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 		m.rec.Edit(countRefill)
 	}
 	m.rec.Note(fmt.Sprintf("post-copy goes on with new lanes: %d pages are missing", missing))
-	return RefillAnswer{refillOpen, missing}, nil
+	return talk.RefillAnswer{State: talk.RefillOpen, Missing: missing}, nil
 }
 
 // countRefill is for both ends: an agent of the destination that was killed forgets those before.
@@ -135,23 +117,23 @@ func countRefill(r *record.Report) {
 }
 
 // noInlet asks QEMU why there is no inlet.
-func (m *incoming) noInlet(err error) (RefillAnswer, error) {
+func (m *incoming) noInlet(err error) (talk.RefillAnswer, error) {
 	g := m.visible()
 	if g == nil || !g.alive() {
-		return RefillAnswer{}, err
+		return talk.RefillAnswer{}, err
 	}
 	ctx, cancel := limits.Status.On(m.a.ctx)
 	defer cancel()
 	p, perr := g.Machine.Progress(ctx)
 	switch {
 	case perr != nil:
-		return RefillAnswer{}, errors.Join(err, limits.Says(ctx, perr))
+		return talk.RefillAnswer{}, errors.Join(err, limits.Says(ctx, perr))
 	case p.Status == vm.Completed:
-		return RefillAnswer{State: refillWhole}, nil
+		return talk.RefillAnswer{State: talk.RefillWhole}, nil
 	case !m.snapshot().Running():
-		return RefillAnswer{State: refillEarly}, nil
+		return talk.RefillAnswer{State: talk.RefillEarly}, nil
 	}
-	return RefillAnswer{}, m.starved(string(p.Status))
+	return talk.RefillAnswer{}, m.starved(string(p.Status))
 }
 
 // refillPause is between two tries to reach the destination.
@@ -248,15 +230,15 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 		m.work.unfollow() // what was kept of each page goes with them: there may be many tries
 	}
 	m.beginWire()
-	ask := Refill{m.state.Epoch, lanes.NewKey()}
-	var answer RefillAnswer
+	ask := talk.Refill{Epoch: m.state.Epoch, Key: lanes.NewKey()}
+	var answer talk.RefillAnswer
 	if err := limits.Refill.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "refill", ask, &answer) }); err != nil {
 		return false, err
 	}
 	switch answer.State {
-	case refillWhole:
+	case talk.RefillWhole:
 		return true, nil
-	case refillOpen:
+	case talk.RefillOpen:
 	default:
 		return false, fmt.Errorf("the guest could not run on %s yet", m.plan.To)
 	}

@@ -18,6 +18,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/transfer/proxy"
 	"godwit/vm"
@@ -51,7 +52,7 @@ func TestLanesAreReplacedAtLeisure(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "postcopy", Transfer: "lanes", Epoch: 2}
 	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		peer.Answer(w, RefillAnswer{State: refillOpen, Missing: 7}, nil)
+		peer.Answer(w, talk.RefillAnswer{State: talk.RefillOpen, Missing: 7}, nil)
 	}))
 	var migrated atomic.Int32
 	ctx, cancel := context.WithTimeout(t.Context(), 4*refillPause)

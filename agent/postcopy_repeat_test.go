@@ -12,6 +12,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/lanes"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/internal/socket"
 	"godwit/migration"
 	"godwit/transfer/inlet"
@@ -86,8 +87,8 @@ func TestRefillAskedTwice(t *testing.T) {
 	first, second := lanes.NewKey(), lanes.NewKey()
 	refill := func(key []byte) *proxy.Destination {
 		t.Helper()
-		answer, err := m.refill(Refill{Epoch: 2, Key: key})
-		if err != nil || answer != (RefillAnswer{refillOpen, 7}) {
+		answer, err := m.refill(talk.Refill{Epoch: 2, Key: key})
+		if err != nil || answer != (talk.RefillAnswer{State: talk.RefillOpen, Missing: 7}) {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		return m.lanes()
@@ -101,7 +102,7 @@ func TestRefillAskedTwice(t *testing.T) {
 	if two == one || one.Err() == nil {
 		t.Error("another refill goes on with the lanes of the one before")
 	}
-	if _, err := m.refill(Refill{Epoch: 2, Key: first}); err == nil || m.lanes() != two {
+	if _, err := m.refill(talk.Refill{Epoch: 2, Key: first}); err == nil || m.lanes() != two {
 		t.Errorf("one that is over has ended that which came after it: %v", err)
 	}
 	if n := m.rec.Snapshot().PostCopy.Refills; n != 2 {

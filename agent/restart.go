@@ -152,7 +152,7 @@ func (m *outgoing) ifItRuns(ctx context.Context, in migration.Input) migration.I
 	if !m.lost || m.state.Switching() {
 		return in
 	}
-	if answer, err := m.askLanding(ctx); err == nil && answer.runs() {
+	if answer, err := m.askLanding(ctx); err == nil && answer.Runs() {
 		in.Problem = &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
 			"guest %s is gone from here, and host %s says that it went there by this migration: this host's journal is of before the switch, as from a backup; see `godwit guest ls` there", m.plan.Guest, m.plan.To)}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 )
 
@@ -38,7 +39,7 @@ func TestGoneAndRunsThere(t *testing.T) {
 					peer.Answer(w, nil, &migration.Problem{Code: migration.CodeInternal, Text: "it is not known"})
 					return
 				}
-				peer.Answer(w, LandingAnswer{Landing: c.landing}, nil)
+				peer.Answer(w, talk.LandingAnswer{Landing: c.landing}, nil)
 			})),
 		}
 		for m.state.Doing() != c.doing {

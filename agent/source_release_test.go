@@ -198,14 +198,14 @@ func silentAfterTheRelease(t *testing.T, mode, what string, lost bool) {
 func TestReleaseFeedsAGuestThatWaitsForPages(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode    string
-		landing LandingAnswer
+		landing talk.LandingAnswer
 		fed     bool
 	}{
-		"it waits for a page": {"hybrid", LandingAnswer{Landing: migration.Waiting}, true},
-		"its QEMU answers":    {"hybrid", LandingAnswer{Landing: migration.Waiting, Status: vm.Incoming}, false},
-		"it was started":      {"postcopy", LandingAnswer{Landing: migration.Starting}, true},
-		"it is given up":      {"postcopy", LandingAnswer{Landing: migration.Declining}, false},
-		"no page can miss":    {"precopy", LandingAnswer{Landing: migration.Waiting}, false},
+		"it waits for a page": {"hybrid", talk.LandingAnswer{Landing: migration.Waiting}, true},
+		"its QEMU answers":    {"hybrid", talk.LandingAnswer{Landing: migration.Waiting, Status: vm.Incoming}, false},
+		"it was started":      {"postcopy", talk.LandingAnswer{Landing: migration.Starting}, true},
+		"it is given up":      {"postcopy", talk.LandingAnswer{Landing: migration.Declining}, false},
+		"no page can miss":    {"precopy", talk.LandingAnswer{Landing: migration.Waiting}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := bareAgent(t, &config.Config{Host: "paris", Patience: time.Minute})
@@ -218,7 +218,7 @@ func TestReleaseFeedsAGuestThatWaitsForPages(t *testing.T) {
 					peer.Answer(w, c.landing, nil)
 				case strings.HasSuffix(r.URL.Path, "/refill"):
 					fed.Add(1)
-					peer.Answer(w, RefillAnswer{State: refillWhole}, nil)
+					peer.Answer(w, talk.RefillAnswer{State: talk.RefillWhole}, nil)
 				case fed.Load() > 0 || !c.fed && asked.Add(1) > 3:
 					peer.Answer(w, talk.ReleaseAnswer{State: "running"}, nil)
 				default:

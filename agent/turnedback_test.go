@@ -116,7 +116,7 @@ func TestWhyIsSaidAtOnce(t *testing.T) {
 	defer m.work.stop()
 	<-asked
 	answer, err := a.peerLanding(callFrom(t, "paris", plan.ID, nil))
-	landing, ok := answer.(LandingAnswer)
+	landing, ok := answer.(talk.LandingAnswer)
 	if err != nil || !ok || landing.Problem == nil || !strings.Contains(landing.Problem.Text, "web did not arrive whole on rome: its devices are others") {
 		t.Errorf("%+v, %v", answer, err)
 	}
