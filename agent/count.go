@@ -37,26 +37,19 @@ func (a *Agent) count(rec *record.Record, plan migration.Plan) {
 	role := plan.RoleOf(a.config.Host)
 	if rec.Role = role; role == migration.AtSource {
 		rec.Carried = a.metrics.Carrier(plan.To)
-		rec.Carried.Had(carriedBy(rec.Snapshot())) // by the agent before this one
+		rep := rec.Snapshot()
+		rec.Carried.Had(rep.Carried()) // by the agent before this one
 	}
 	rec.Done = func(rep record.Report) {
 		a.metrics.Outcome(role, rep.Outcome, rep.Problem)
 		if role == migration.AtDestination {
 			a.metrics.Came(rep.Held)
-			a.metrics.Became(nil, byFate(rep.Survival))
+			a.metrics.Became(nil, rep.Survival.ByFate())
 			return
 		}
-		rec.Carried.Carried(carriedBy(rep), true)
-		a.metrics.Timed(timesOf(rep))
+		rec.Carried.Carried(rep.Carried(), true)
+		a.metrics.Timed(rep.Times())
 	}
-}
-
-// byFate counts connections by their fate.
-func byFate(s *record.Survival) map[migration.Fate]int {
-	if s == nil {
-		return nil
-	}
-	return map[migration.Fate]int{migration.Moved: s.Moved, migration.Tunnelled: s.Tunnelled, migration.EndedItself: s.Ended, migration.Lost: s.Lost}
 }
 
 // progress tells how far a copy is, and counts what it has carried.
@@ -77,45 +70,14 @@ func (m *outgoing) progress(p record.CopyProgress) {
 func (m *outgoing) countTry() {
 	m.rec.Enter("", time.Now())
 	rep := m.rec.Snapshot()
-	m.rec.Carried.Carried(carriedBy(rep), false)
-	m.a.metrics.Timed(timesOf(rep))
-}
-
-// carriedBy is what a report says of bytes so far.
-func carriedBy(rep record.Report) metrics.Carried {
-	c := metrics.Carried{Wire: rep.WireBytes, Disk: rep.DiskBytes}
-	if rep.DataPath != nil {
-		c.Read, c.Sent = rep.DataPath.ReadBytes, rep.DataPath.SentBytes
-	}
-	return c
-}
-
-// timesOf is what a report says of times.
-func timesOf(rep record.Report) metrics.Timed {
-	t := metrics.Timed{Phases: map[migration.Phase]time.Duration{}, Times: map[string]time.Duration{}}
-	for _, p := range rep.Phases {
-		if p.End != 0 {
-			t.Phases[p.Name] += time.Duration(p.End - p.Start)
-		}
-	}
-	if rep.Outcome != migration.Completed {
-		return t
-	}
-	for name, at := range map[string]int64{metrics.MigrationTime: rep.Resumed, metrics.MemoryTime: rep.MemoryDone, metrics.TotalTime: rep.Ended} {
-		if at != 0 {
-			t.Times[name] = time.Duration(at - rep.Requested)
-		}
-	}
-	if d, ok := rep.VMDowntime(); ok {
-		t.Downtime = &d
-	}
-	return t
+	m.rec.Carried.Carried(rep.Carried(), false)
+	m.a.metrics.Timed(rep.Times())
 }
 
 // became counts what changed of connections after their migration had ended.
 func (a *Agent) became(rep record.Report, before map[migration.Fate]int) {
 	if rep.Ended != 0 { // else all are counted then
-		a.metrics.Became(before, byFate(rep.Survival))
+		a.metrics.Became(before, rep.Survival.ByFate())
 	}
 }
 
@@ -177,7 +139,7 @@ func (a *Agent) migrationsNow(s *metrics.State) map[string]migration.Phase {
 			continue
 		}
 		rep := rec.Snapshot()
-		rec.Carried.Carried(carriedBy(rep), false)
+		rec.Carried.Carried(rep.Carried(), false)
 		if rep.Outcome == migration.InDoubt {
 			s.InDoubt[rec.Role]++
 		}

@@ -96,7 +96,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour, l
 		return
 	}
 	s := rep.Survival
-	before := byFate(s)
+	before := s.ByFate()
 	s.Follow(all.List, flows, migration.Bare(rep.Next), now)
 	if before[migration.Tunnelled] != s.Tunnelled {
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
@@ -112,7 +112,7 @@ func (a *Agent) settleSurvival(d detour.Detour, used bool) {
 	if !ok || s == nil || s.Tunnelled == 0 {
 		return
 	}
-	before := byFate(s)
+	before := s.ByFate()
 	s.Withdraw(used, now)
 	a.records.Amend(migrationOf(d.ID), func(r *record.Report) { r.Survival = s })
 	a.became(rep, before)

@@ -120,7 +120,7 @@ func TestEndsByThisClock(t *testing.T) {
 		return &record.Survival{Connections: []record.Survivor{{Fate: migration.EndedItself, At: 90 * second}, {Fate: migration.Tunnelled}}}
 	}
 	var r record.Report
-	takeOver(&r, record.Report{Survival: there()}, 60*second)
+	r.TakeOver(record.Report{Survival: there()}, 60*second)
 	if all := r.Survival.Connections; all[0].At != 30*second || all[1].At != 0 {
 		t.Errorf("as it landed: %+v", all)
 	}

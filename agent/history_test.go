@@ -116,7 +116,7 @@ func toldOf(t *testing.T, a *Agent, came, left map[migration.Outcome]migration.P
 		answer, err := a.peerLanded(callFrom(t, "paris", plan.ID, nil))
 		var r record.Report
 		if l, is := answer.(talk.LandedAnswer); is {
-			takeOver(&r, l.Report, 0)
+			r.TakeOver(l.Report, 0)
 			r.Notes, r.Survival = nil, nil
 		}
 		keep(string(outcome)+", landed", r, err)

@@ -74,17 +74,6 @@ func TestLanesAreReplacedAtLeisure(t *testing.T) {
 	}
 }
 
-// TestRefillsOutliveTheDestination: a destination's agent that was killed between two refills knows of the second alone, and the source of both.
-func TestRefillsOutliveTheDestination(t *testing.T) {
-	for _, c := range []struct{ here, there, want int }{{2, 1, 2}, {1, 2, 2}} {
-		r := record.Report{PostCopy: &record.PostCopy{Why: "asked", Refills: c.here}}
-		takeOver(&r, record.Report{PostCopy: &record.PostCopy{Pages: 7, Refills: c.there}}, 0)
-		if got := *r.PostCopy; got != (record.PostCopy{Why: "asked", Pages: 7, Refills: c.want}) {
-			t.Errorf("%d here and %d there: %+v", c.here, c.there, got)
-		}
-	}
-}
-
 // TestLastPagesAreTold: as a refill begins all that is missing is left, though nothing of it was read again yet; and nothing is told of pages
 // that follow where none do.
 func TestLastPagesAreTold(t *testing.T) {

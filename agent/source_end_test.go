@@ -227,15 +227,3 @@ func TestLandingIsToldOnce(t *testing.T) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 }
-
-// TestNeverHandedOver: of a guest that ended before its connections were handed over, or of whose handover a destination that was started again knows
-// nothing, no time is told that a difference of the clocks made; one that was heard stays.
-func TestNeverHandedOver(t *testing.T) {
-	const ahead = int64(5 * time.Second)
-	for _, c := range []struct{ heard, there, want int64 }{{0, 0, 0}, {7, 0, 7}, {0, ahead + 9, 9}, {7, ahead + 9, 9}} {
-		r := record.Report{Handed: c.heard}
-		if takeOver(&r, record.Report{Handed: c.there}, ahead); r.Handed != c.want {
-			t.Errorf("heard %d, there %d: %d, want %d", c.heard, c.there, r.Handed, c.want)
-		}
-	}
-}
