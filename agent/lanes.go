@@ -8,16 +8,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"godwit/agent/capable"
+	"godwit/agent/datapath"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/ways"
-	"godwit/migration"
 	"godwit/policy"
-	"godwit/transfer/encode"
 	"godwit/transfer/inlet"
-	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 	"godwit/vm"
@@ -25,37 +22,6 @@ import (
 
 // The transfer `lanes` is our own data path (docs/datapath.md): a proxy beside each QEMU,
 // and one TLS stream per pair of uplinks between.
-
-// leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
-const leastBuffer = 32 << 20
-
-// bufferOf is how much memory a source takes for pages of a guest of so much, bytes.
-func bufferOf(plan migration.Plan, memory int64) int64 {
-	switch {
-	case plan.Buffer > 0:
-		return plan.Buffer
-	case plan.Mode == "postcopy":
-		return withinFree(memory+leastBuffer, memory, 0.5)
-	}
-	return withinFree(min(max(memory/2, leastBuffer), proxy.DefaultBuffer), memory, 0.5)
-}
-
-// refillBuffer is for what a guest misses at its destination, of which all may be read long before it is sent: the file for what has no
-// room there may be small, and the guest waits.
-func refillBuffer(memory int64) int64 { return withinFree(memory+leastBuffer, memory, 0.75) }
-
-// withinFree is as much of a buffer for a guest's pages as this host has memory for: a share of what is free beside what is kept of each page,
-// or the kernel would end some process for the rest, maybe the guest's QEMU. What finds no room waits in QEMU, and in a file once the guest stands still.
-func withinFree(buffer, memory int64, share float64) int64 {
-	free, err := freeMemory()
-	if err != nil {
-		return buffer
-	}
-	return min(buffer, max(int64(float64(free-capable.NeededToSend(memory))*share), leastBuffer))
-}
-
-// freeMemory is capable.AvailableMemory. Tests have another.
-var freeMemory = capable.AvailableMemory
 
 // outSocket is where QEMU sends memory that does not leave by connections of its own.
 func (m *outgoing) outSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }
@@ -78,7 +44,7 @@ func (m *outgoing) openLanes() error {
 	c := proxy.SourceConfig{
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
 		Limit: m.bandwidth.Share(), Postcopy: mayHandEarly(m.plan), Eager: m.plan.Mode == "postcopy",
-		Buffer: bufferOf(m.plan, m.work.facts.Memory),
+		Buffer: datapath.Buffer(m.plan, m.work.facts.Memory),
 	}
 	var share *lanes.Share
 	if m.plan.Multipath() {
@@ -139,56 +105,11 @@ func (m *outgoing) endLanes() {
 	})
 }
 
-// laneRound is how long a look at the lanes counts as a round. QEMU's own rounds follow
-// each other within milliseconds when it has nothing to send, and say nothing of what
-// still waits here.
-const laneRound = 150 * time.Millisecond
-
-// laneLook is a look at memory that takes our own data path: bytes as they are coded.
+// laneLook is a look at memory that takes our own data path.
 func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
-	s := m.laneStats()
-	tail := int64(policy.PackedTail)
-	if s.Opaque != "" {
-		tail = 0
-	}
-	round := p.Rounds
-	if round > 1 {
-		round = 2 + int64(at/laneRound)
-	}
-	left := s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size //nolint:gosec // not negative
-	read, sent := versions(s)
-	work := m.work.handling.See(policy.Handled{
-		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: left,
-		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
-	})
-	return policy.Look{
-		Round: round, Pass: p.Rounds, Remaining: laneLeft(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
-		Read: read, Sent: sent, DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2,
-	}
-}
-
-// versions are the different ones of pages that were read, and of these those that have arrived, or wait for the pause: a page that is
-// put again as it was is neither.
-func versions(s proxy.Stats) (read, sent uint64) {
-	read = s.Put - min(s.Put, s.Superseded+s.Unchanged)
-	return read, read - min(read, s.Waiting+s.InFlight) + s.Kept
-}
-
-// keptShare is how much of the pages that are left stays for the pause; 0 of none.
-func keptShare(kept, left uint64) float64 {
-	if left == 0 {
-		return 0
-	}
-	return min(1, float64(kept)/float64(left))
-}
-
-// laneLeft is what the lanes have to carry still, bytes as they are sent; remaining are those in QEMU yet, and what
-// s.Unread counts is on its way to us.
-func laneLeft(remaining int64, s proxy.Stats) int64 {
-	if s.Opaque != "" {
-		return s.Queue + s.Raw + s.Unread + remaining
-	}
-	return s.Queue + int64(float64(remaining+s.Unread)/pages.Size*s.PageBytes)
+	look := datapath.Look(m.laneStats(), p, at, &m.work.handling)
+	look.Release = m.link.Trip() / 2
+	return look
 }
 
 // pauseRTT is the round trip that counts for a pause: of memory's paths, as they were probed, and once our own data
@@ -228,40 +149,7 @@ func (m *outgoing) dataPath() *record.DataPath {
 	if m.work.lanes == nil {
 		return nil
 	}
-	s := m.laneStats()
-	out := &record.DataPath{
-		Queue: s.Queue, LargestQueue: m.work.largestQueue, LargestSpill: s.SpilledMost,
-		Waiting: s.Waiting, InFlight: s.InFlight, Delivered: s.Delivered, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
-		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Offered: s.Offered, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
-	}
-	for level, n := range s.Levels {
-		out.Levels[encode.Level(level).String()] = n //nolint:gosec // few
-	}
-	for coding := range pages.Codings {
-		if n := s.Codings.Pages[coding]; n > 0 {
-			name := record.CodingNames[coding]
-			out.Pages[name], out.Bytes[name] = int64(n), int64(s.Codings.Bytes[coding]) //nolint:gosec // counts
-		}
-	}
-	for _, p := range s.Paths {
-		out.Paths = append(out.Paths, record.PathRate{
-			Path: p.Path, Lanes: p.Lanes, Bytes: p.Acked, Rate: p.Rate, RTTMS: float64(p.RTT.Microseconds()) / 1000, Died: p.Died, Last: p.Last,
-		})
-	}
-	return out
-}
-
-// whyNoLane is why the paths on which no lane works cannot be used; "" where all can, or QEMU sends by itself.
-func whyNoLane(d *record.DataPath) (why string) {
-	if d == nil {
-		return ""
-	}
-	for _, p := range d.Paths {
-		if p.Lanes == 0 && p.Last != "" {
-			why += fmt.Sprintf(", path %s: %s", p.Path, p.Last)
-		}
-	}
-	return why
+	return datapath.Figures(m.laneStats(), m.work.largestQueue)
 }
 
 // noteDataPath keeps the last figures.
@@ -290,7 +178,7 @@ func (m *incoming) awaitLanes() error {
 		return err
 	}
 	c := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.Hears(),
-		Most: mostStream(m.work.preparation.Facts.Memory), Beside: m.a.besideFrom(m.plan.From)}
+		Most: datapath.MostStream(m.work.preparation.Facts.Memory), Beside: m.a.besideFrom(m.plan.From)}
 	if mayHandEarly(m.plan) {
 		dir := m.work.guest.Held.Dir
 		c.Inlet = inletSocket(dir)
@@ -310,10 +198,6 @@ func (m *incoming) awaitLanes() error {
 	}
 	return m.prepareMultipath()
 }
-
-// mostStream bounds the memory of a guest's stream, bytes: beside the guest's own there are
-// its devices' ROMs and frame buffers.
-func mostStream(memory int64) uint64 { return uint64(2*memory + 4<<30) } //nolint:gosec // checked, see capable
 
 // serveLane serves one lane. A migration that has none any more, as its agent was started
 // again, says so: the source need not try until its patience ends.

@@ -22,7 +22,6 @@ import (
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
-	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 )
@@ -48,40 +47,6 @@ func TestLaneFault(t *testing.T) {
 	}
 	if err := (&incoming{work: &destinationWork{}}).laneFault(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestBufferFitsTheHost: pages of a guest take no more memory of its host than half of what is free there, or three quarters where it misses
-// them, whatever its size and the mode.
-func TestBufferFitsTheHost(t *testing.T) {
-	const gib = 1 << 30
-	defer func(was func() (int64, error)) { freeMemory = was }(freeMemory)
-	buffer := func(free int64, plan migration.Plan, memory int64) int64 {
-		freeMemory = func() (int64, error) { return free, nil }
-		return bufferOf(plan, memory)
-	}
-	postcopy := migration.Plan{Mode: "postcopy"}
-	kept := int64(pages.Need(64 * gib / pages.Size))
-	for what, c := range map[string]struct{ got, want int64 }{
-		"half of the guest":      {buffer(8*gib, migration.Plan{}, 128<<20), 64 << 20},
-		"most":                   {buffer(8*gib, migration.Plan{}, 4*gib), proxy.DefaultBuffer},
-		"most, on a full host":   {buffer(kept+128<<20, migration.Plan{}, 64*gib), 64 << 20},
-		"all":                    {buffer(8*gib, postcopy, gib), gib + leastBuffer},
-		"all, on a smaller host": {buffer(8*gib, postcopy, 64*gib), (8*gib - kept) / 2},
-		"all, on a full host":    {buffer(kept, postcopy, 64*gib), leastBuffer},
-		"as asked for":           {buffer(kept, migration.Plan{Mode: "postcopy", Buffer: gib}, 64*gib), gib},
-	} {
-		if c.got != c.want {
-			t.Errorf("%s: a buffer of %d MiB, not %d", what, c.got>>20, c.want>>20)
-		}
-	}
-	freeMemory = func() (int64, error) { return 8 * gib, nil }
-	if got := refillBuffer(64 * gib); got != (8*gib-kept)/4*3 {
-		t.Errorf("missing pages: a buffer of %d MiB", got>>20)
-	}
-	freeMemory = func() (int64, error) { return 0, errors.New("it does not say") }
-	if got := refillBuffer(gib); got != gib+leastBuffer {
-		t.Errorf("%d bytes where it is not known what is free", got)
 	}
 }
 
@@ -143,39 +108,6 @@ func TestLanesArePrepared(t *testing.T) {
 	}
 }
 
-// TestWhatTheLanesHaveToCarry: pages count as they are coded; of a stream that is passed on as it is each byte does,
-// those that were read and wait for a lane, and those in QEMU's socket.
-func TestWhatTheLanesHaveToCarry(t *testing.T) {
-	coded := proxy.Stats{Queue: 1000, Unread: 2 * pages.Size, PageBytes: 100}
-	if got := laneLeft(pages.Size, coded); got != 1300 {
-		t.Errorf("pages: %d bytes", got)
-	}
-	coded.Opaque, coded.Raw = "dirty-bitmap", 8<<20
-	if got, want := laneLeft(500, coded), int64(8<<20+1000+500+2*pages.Size); got != want {
-		t.Errorf("an opaque stream: %d bytes, want %d", got, want)
-	}
-}
-
-// TestKeptShare: how much of what is left waits for the pause, wherever pages are; more than all that is left is all.
-// TestVersions: a page that QEMU says again as it was neither has to be sent nor was it.
-func TestVersions(t *testing.T) {
-	s := proxy.Stats{Progress: pages.Progress{Put: 150_000, Superseded: 20_000, Unchanged: 90_000, Waiting: 30_000, InFlight: 4000, Kept: 1000}}
-	if read, sent := versions(s); read != 40_000 || sent != 7000 {
-		t.Errorf("%d read, %d of them sent", read, sent)
-	}
-}
-
-func TestKeptShare(t *testing.T) {
-	for _, c := range []struct {
-		kept, left uint64
-		want       float64
-	}{{0, 0, 0}, {0, 10, 0}, {5, 10, 0.5}, {10, 10, 1}, {11, 10, 1}} {
-		if got := keptShare(c.kept, c.left); got != c.want {
-			t.Errorf("%d of %d: %v", c.kept, c.left, got)
-		}
-	}
-}
-
 // TestRoundTripOfThePause: of the lanes, where there are any that have answered; what was probed on the guests' path else.
 func TestRoundTripOfThePause(t *testing.T) {
 	const probed = 80 * time.Millisecond
@@ -215,22 +147,5 @@ func TestRoundTripOfThePause(t *testing.T) {
 	}
 	if m.handLate(policy.Look{Goodput: 1 << 30, Tail: policy.PackedTail}); m.work.early {
 		t.Errorf("what is left is taken for too much: %v", m.rec.Snapshot().Notes)
-	}
-}
-
-// TestStandstillSaysWhyNoLane: a destination whose agent has ended is no path that is cut.
-func TestStandstillSaysWhyNoLane(t *testing.T) {
-	for want, d := range map[string]*record.DataPath{
-		"": {Paths: []record.PathRate{{Path: "a", Lanes: 1, Last: "it was cut, and is back"}, {Path: "b"}}},
-		", path a: connection refused, path b: no route to host": {Paths: []record.PathRate{
-			{Path: "a", Last: "connection refused"}, {Path: "b", Last: "no route to host"}, {Path: "c", Lanes: 1},
-		}},
-	} {
-		if got := whyNoLane(d); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-	if got := whyNoLane(nil); got != "" {
-		t.Errorf("QEMU's own transfer: %q", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"godwit/agent/datapath"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -90,7 +91,7 @@ func (m *incoming) refill(ask talk.Refill) (talk.RefillAnswer, error) {
 	}
 	lanes, err := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{
 		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true, Waits: waits, Late: m.late.Hears(),
-		Most: mostStream(m.work.preparation.Facts.Memory),
+		Most: datapath.MostStream(m.work.preparation.Facts.Memory),
 	})
 	if err != nil {
 		return m.noInlet(err)
@@ -266,7 +267,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	all := m.paths(n)
 	c := proxy.SourceConfig{
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Refill: true,
-		Buffer: refillBuffer(m.guest.Held.Description.Memory), Limit: m.bandwidth.Share(),
+		Buffer: datapath.RefillBuffer(m.guest.Held.Description.Memory), Limit: m.bandwidth.Share(),
 	}
 	var share *lanes.Share
 	c.Lanes, share = m.pathLanes(all)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"godwit/agent/datapath"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -233,7 +234,7 @@ func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, path
 	if idle.See(time.Now(), m.moved(p)) {
 		return p, look, m.problem(migration.CodePath,
 			"not a byte of its memory moved to %s in %v, %d MB are left%s; see whether its agent runs and the uplinks carry packets, then try again",
-			m.plan.To, idle.Patience, p.Remaining/1e6, whyNoLane(m.dataPath()))
+			m.plan.To, idle.Patience, p.Remaining/1e6, datapath.WhyNoLane(m.dataPath()))
 	}
 	left, err := m.work.mirrors.Left(ctx)
 	if err != nil {

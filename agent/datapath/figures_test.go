@@ -1,0 +1,24 @@
+package datapath
+
+import (
+	"testing"
+
+	"godwit/agent/record"
+)
+
+// TestStandstillSaysWhyNoLane: a destination whose agent has ended is no path that is cut.
+func TestStandstillSaysWhyNoLane(t *testing.T) {
+	for want, d := range map[string]*record.DataPath{
+		"": {Paths: []record.PathRate{{Path: "a", Lanes: 1, Last: "it was cut, and is back"}, {Path: "b"}}},
+		", path a: connection refused, path b: no route to host": {Paths: []record.PathRate{
+			{Path: "a", Last: "connection refused"}, {Path: "b", Last: "no route to host"}, {Path: "c", Lanes: 1},
+		}},
+	} {
+		if got := WhyNoLane(d); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := WhyNoLane(nil); got != "" {
+		t.Errorf("QEMU's own transfer: %q", got)
+	}
+}
