@@ -65,7 +65,8 @@ func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
 		t.Cleanup(func() { *l = before })
 	}
 	f := forgetful{silent: new(bool), dropped: new([]netip.Addr)}
-	*f.silent, g.open = true, f
+	*f.silent = true
+	g.speakBy(f)
 	g.Held = care.Held{
 		Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
 		Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}, {Prefix: netip.MustParsePrefix("10.1.1.20/24"), Home: "paris"}},
@@ -170,7 +171,7 @@ func (l letsGoOf) DropAddress(context.Context, ...netip.Addr) error { return l.l
 func TestForgottenWhileItGivesUp(t *testing.T) {
 	a, g, f := lapsed(t)
 	*f.silent = false
-	g.open = letsGoOf{f, func() error { return a.guests.forget(g) }}
+	g.speakBy(letsGoOf{f, func() error { return a.guests.forget(g) }})
 	a.dropLater(t.Context())
 	if len(g.held().ToDrop) > 0 {
 		t.Fatalf("it was not asked: %v", g.held().ToDrop)

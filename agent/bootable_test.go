@@ -190,10 +190,11 @@ func movedGuest(t *testing.T, addresses ...migration.Address) (*Agent, *Guest, *
 	a.config.Network.Bridge = "none"
 	in := &bootable{id: "first", since: time.Now(), resets: make(chan vm.Event, 1)}
 	in.nics = [2]map[netip.Addr]bool{{}, {netip.MustParseAddr("10.2.1.20"): true}}
-	g := &Guest{open: in, Machine: vmOf{runs{gone{done: make(chan struct{})}}, in.resets}, Held: care.Held{
+	g := &Guest{Machine: vmOf{runs{gone{done: make(chan struct{})}}, in.resets}, Held: care.Held{
 		Description: config.Description{Name: "web", Memory: 1 << 28, NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}, Start: []string{"qemu"}},
 		Dir:         a.guestDir("web", "2"), Active: 1, Addresses: addresses, Table: guest.FirstTable + 1, Boot: "first",
 	}}
+	g.speakBy(in)
 	if err := a.guests.save(g); err != nil {
 		t.Fatal(err)
 	}

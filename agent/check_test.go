@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -35,5 +36,16 @@ func TestAutoIsTold(t *testing.T) {
 	err := m.checkGuest(t.Context())
 	if rep := m.rec.Snapshot(); err != nil || rep.Transfer != "lanes" || rep.Mode != "precopy" || rep.Network != "tunnel" {
 		t.Errorf("%s, %s, %s, %v; want precopy, lanes, tunnel", rep.Mode, rep.Transfer, rep.Network, err)
+	}
+}
+
+func TestAgentOfADescription(t *testing.T) {
+	d := config.Description{Name: "web", Memory: 1 << 30, NICs: []config.NIC{{MAC: "52:54:00:00:00:0a"}}, Agent: "ssh"}
+	refusal(t, d.Check(), `agent "ssh" is unknown; allowed: godwit, qga`)
+	for _, agent := range []string{"", "godwit", "qga"} {
+		d.Agent = agent
+		if err := d.Check(); err != nil {
+			t.Errorf("agent %q: %v", agent, err)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"godwit/agent/disks"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
+	"godwit/agent/line"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -255,7 +256,7 @@ func (m *incoming) watchArrival() {
 	}
 	m.work.dialled = make(chan dialled, 1)
 	go func() {
-		c, err := openChannel(ctx, m.work.preparation.Description, machine.GuestChannel())
+		c, err := line.Open(ctx, m.work.preparation.Description, machine.GuestChannel())
 		m.work.dialled <- dialled{c, err}
 	}()
 }

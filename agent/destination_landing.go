@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/limits"
+	"godwit/agent/line"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
@@ -240,7 +241,7 @@ func (m *incoming) connect(ctx context.Context) error {
 	if g.channel() == nil && g.Held.Description.Silent() {
 		g.speakBy(m.a.fromOutside(g))
 	}
-	if c := g.channel(); c != nil && !closed(c) {
+	if c := g.channel(); c != nil && !line.Closed(c) {
 		return nil
 	}
 	silent := func(err error) error {

@@ -19,7 +19,7 @@ func TestHomeOutlivesTheLease(t *testing.T) {
 	for name, uses := range map[string][]netip.Addr{"used": {home, led}, "used at home alone": {home}, "not used": nil, "used elsewhere alone": {led}} {
 		a, g, d := leasing(t)
 		f := forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: uses}
-		g.open = f
+		g.speakBy(f)
 		g.Held = care.Held{
 			Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
 			Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.21/24"), Home: "rome"}, {Prefix: netip.PrefixFrom(home, 24), Home: "rome"}, {Prefix: netip.PrefixFrom(led, 24), Home: "paris"}},

@@ -54,7 +54,7 @@ func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
 	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "leased"}}, open: deaf{}}
+	g := askedBy(deaf{}, &Guest{Held: care.Held{Description: config.Description{Name: "leased"}}})
 	a.guests.byName[g.name()] = g
 	d := &detour.Detour{
 		ID: "m-00000001", Guest: g.name(), Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour),
@@ -122,7 +122,7 @@ func TestDeafGuestHoldsUpNoOther(t *testing.T) {
 	before := limits.AskGuest
 	limits.AskGuest.For = time.Minute // or longer than the test
 	defer func() { limits.AskGuest = before }()
-	second := &Guest{Held: care.Held{Description: config.Description{Name: "second"}}, open: idle{}}
+	second := askedBy(idle{}, &Guest{Held: care.Held{Description: config.Description{Name: "second"}}})
 	a.guests.byName[second.name()] = second
 	others := *deafs
 	others.ID, others.Guest, others.Tunnel.Name = "m-00000002", second.name(), "gwt-00000002"
@@ -293,7 +293,8 @@ func TestLeaseEndsAsTheGuestIsToMove(t *testing.T) {
 	own := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
 	g.Held.Addresses = []migration.Address{own, lent}
 	c := slow{asked: make(chan struct{}), then: make(chan struct{})}
-	g.open, d.Until, d.Visiting[0].Tunnel = c, time.Now().Add(-time.Minute), d.Tunnel.Name
+	g.speakBy(c)
+	d.Until, d.Visiting[0].Tunnel = time.Now().Add(-time.Minute), d.Tunnel.Name
 	ended, moves := make(chan error, 1), make(chan *outgoing, 1)
 	go func() { ended <- a.lookAfter(t.Context(), *d) }()
 	<-c.asked
@@ -365,7 +366,8 @@ func TestEndedGuestHoldsUpNoOther(t *testing.T) {
 	defer func() { limits.EndDetour = before }()
 	ended, asked := make(chan struct{}), make(chan struct{})
 	close(ended)
-	g.Machine, g.open = gone{done: ended}, nil
+	g.Machine = gone{done: ended}
+	g.speakBy(nil)
 	a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris"}}
 	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(asked)

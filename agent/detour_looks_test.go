@@ -27,7 +27,8 @@ func (busyChannel) Done() <-chan struct{} { return nil }
 func TestLastingLeaseAsksSeldom(t *testing.T) {
 	a, g, d := leasing(t)
 	asked := 0
-	g.open, g.looked = busyChannel{asked: &asked}, time.Now()
+	g.speakBy(busyChannel{asked: &asked})
+	g.looked = time.Now()
 	for _, c := range []struct {
 		age  time.Duration
 		want int

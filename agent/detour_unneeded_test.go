@@ -43,7 +43,7 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		a.config.Network.Bridge = "no-such-bridge" // the kernel's part is told by its error
 		plan := migration.Plan{ID: d.ID, Guest: g.name(), From: "paris", To: "rome", Network: "mptcp", Held: old, Next: []migration.Address{next}}
 		f := forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: migration.Bare(c.uses)}
-		g.open = f
+		g.speakBy(f)
 		g.Held = care.Held{
 			Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
 			Addresses: slices.Concat(plan.Next, old),
@@ -100,7 +100,8 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 		a, g, d := leasing(t)
 		used, quiet, busy, free := netip.MustParseAddr("10.1.1.21"), netip.MustParseAddr("10.1.1.22"), netip.MustParseAddr("10.1.1.23"), netip.MustParseAddr("10.1.1.24")
 		f := datagrams{forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: []netip.Addr{used}}, map[netip.Addr]uint64{quiet: 7, busy: 7}}
-		g.open, d.Visiting = f, nil
+		g.speakBy(f)
+		d.Visiting = nil
 		for _, addr := range []netip.Addr{used, quiet, busy, free} {
 			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"})
 			d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr, Tunnel: d.Tunnel.Name})
@@ -213,7 +214,7 @@ func TestAsksInTime(t *testing.T) {
 				if c.comes {
 					b.comes = map[netip.Addr]netip.Addr{d.Visiting[2].Addr: d.Visiting[1].Addr}
 				}
-				g.open = b
+				g.speakBy(b)
 				begun := time.Now()
 				_ = a.lookForUnneeded(t.Context(), g)
 				if has := migration.Bare(g.held().Addresses); len(has) != c.left {

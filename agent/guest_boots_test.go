@@ -259,7 +259,7 @@ func TestHandedAddresses(t *testing.T) {
 		t.Errorf("given %+v, kept %+v", given, kept)
 	}
 	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
-	g.open = &bootable{id: "second", nics: [2]map[netip.Addr]bool{}}
+	g.speakBy(&bootable{id: "second", nics: [2]map[netip.Addr]bool{}})
 	if err := out.checkGuest(t.Context()); err != nil || out.work.boot != "first" {
 		t.Errorf("at its source: boot %q, %v", out.work.boot, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/described"
 	"godwit/agent/limits"
+	"godwit/agent/line"
 	"godwit/agent/logs"
 	"godwit/agent/peer"
 	"godwit/internal/lists"
@@ -208,7 +209,7 @@ func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 	}
 	spec := qemu.Spec{
 		Name: d.Name, Memory: d.Memory, VCPUs: max(d.VCPUs, 1), Dir: g.Held.Dir, Incoming: incoming,
-		Kernel: image.Kernel, Initrd: image.Initrd, Cmdline: image.Cmdline, Root: image.Root, Disks: d.Disks, Port: portOf(d),
+		Kernel: image.Kernel, Initrd: image.Initrd, Cmdline: image.Cmdline, Root: image.Root, Disks: d.Disks, Port: line.Port(d),
 	}
 	for i, n := range d.NICs {
 		spec.NICs = append(spec.NICs, qemu.NIC{ID: fmt.Sprintf("net%d", i), MAC: n.MAC, Tap: g.Taps[i]})

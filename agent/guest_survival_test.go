@@ -90,7 +90,7 @@ func (c closing) Connections(context.Context, ...netip.Addr) (guest.Connections,
 func TestLastUserHasEnded(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		closed := guest.Connection{Kind: guest.KindTCP, Local: netip.MustParseAddrPort("10.1.1.5:40000"), Remote: netip.MustParseAddrPort("198.18.0.8:5432"), Outward: true, Over: true}
-		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}, open: closing{closed: closed}}
+		g := askedBy(closing{closed: closed}, &Guest{Held: care.Held{Description: config.Description{Name: "web"}}})
 		d := visitsByTunnel(t, a)
 		d.Tunnel, d.Until = tunnel.Config{}, time.Now().Add(time.Hour)
 		a.guests.byName[g.name()] = g

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -13,11 +12,11 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/line"
 	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/vm"
-	"godwit/vm/guest"
 )
 
 // Guest is a guest under care on this host. What is in Held is kept on the disk; once the guest
@@ -27,19 +26,17 @@ type Guest struct {
 	Machine vm.Machine
 	Taps    []*os.File // our duplicates of the taps' descriptors; nil where not ours
 
-	dialling sync.Mutex // one client at a time
-	ending   sync.Mutex // while the end of a lease takes addresses from it, or it is given its own again
-	mu       sync.Mutex
-	open     guest.Channel      // see channel
-	stopDial context.CancelFunc // see dialsUntil
-	busy     string             // who has it: the id of a migration, or a word for what else is done with it; see take
-	booted   string             // what became of it when it booted anew; "": it did not, as far as is known
-	udp      udpUse
-	udpOf    map[netip.Addr]udpUse // by address; see isQuiet
-	needs    map[string]needs      // by detour; see asksAgain
-	looked   time.Time             // when it was last asked which of its addresses nothing needs
-	deaf     time.Time             // until when it is not asked again; see isDeaf
-	stand    struct {              // how often a subnet agent was asked to stand for it, and when it may be asked again
+	line   line.Line
+	ending sync.Mutex // while the end of a lease takes addresses from it, or it is given its own again
+	mu     sync.Mutex
+	busy   string // who has it: the id of a migration, or a word for what else is done with it; see take
+	booted string // what became of it when it booted anew; "": it did not, as far as is known
+	udp    udpUse
+	udpOf  map[netip.Addr]udpUse // by address; see isQuiet
+	needs  map[string]needs      // by detour; see asksAgain
+	looked time.Time             // when it was last asked which of its addresses nothing needs
+	deaf   time.Time             // until when it is not asked again; see isDeaf
+	stand  struct {              // how often a subnet agent was asked to stand for it, and when it may be asked again
 		tries int
 		next  time.Time
 	}

@@ -248,3 +248,11 @@ func TestAskedToMoveAsItLeaves(t *testing.T) {
 	}
 	agenttest.Refused(t, "it has come back", a.guests.takeHere(g, "stop"), migration.CodeBusy, "web", "try again")
 }
+
+// TestNobodyToAsk: a guest without a channel is not waited for.
+func TestNobodyToAsk(t *testing.T) {
+	g := &Guest{Machine: vmOf{}}
+	if c, err := g.reach(t.Context(), limits.AskGuest); !errors.Is(err, errNoChannel) || c != nil || g.hasChannel() {
+		t.Errorf("reached %v, %v", c, err)
+	}
+}

@@ -191,7 +191,7 @@ func TestRefusedByItsGuest(t *testing.T) {
 	m.work.taken = map[netip.Addr]string{} // it was free when the LAN was asked
 	d := goodPreparation().Description
 	d.Agent = config.AgentDHCP
-	m.work.guest = &Guest{Held: care.Held{Description: d}, open: refusing{}}
+	m.work.guest = askedBy(refusing{}, &Guest{Held: care.Held{Description: d}})
 	var said bytes.Buffer
 	m.a.log = slog.New(slog.NewTextHandler(&said, nil))
 	err := m.setNext(t.Context())

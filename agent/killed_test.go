@@ -364,9 +364,9 @@ func TestGivenAnotherAddress(t *testing.T) {
 		a: a, plan: p.Plan, rec: record.New("rome", p.Plan, time.Now()),
 		work: &destinationWork{preparation: p, found: true, taken: map[netip.Addr]string{p.Plan.Next[0].Prefix.Addr(): "02:00:00:00:00:99"}},
 	}
-	m.work.guest = &Guest{Held: m.expected(), open: forgetful{silent: new(bool), has: guest.Info{NICs: []guest.NIC{
+	m.work.guest = askedBy(forgetful{silent: new(bool), has: guest.Info{NICs: []guest.NIC{
 		{MAC: p.Description.NICs[1].MAC, Addrs: []netip.Prefix{p.Plan.Next[0].Prefix, netip.MustParsePrefix("10.2.1.1/24"), given, netip.MustParsePrefix("10.1.1.33/24")}},
-	}}}}
+	}}}, &Guest{Held: m.expected()})
 	if err := m.replaceTaken(t.Context()); err != nil || m.plan.Next[0].Prefix != given || m.offer.Plan.Next[0].Prefix != given {
 		t.Errorf("%v, %v; want %s", m.plan.Next, err, given)
 	}

@@ -39,7 +39,7 @@ func TestLateJoins(t *testing.T) {
 				}
 				defer far.Close()
 				defer channel.Close()
-				joins, err := landing(t, &Guest{open: channel}).awaitJoin(t.Context())
+				joins, err := landing(t, askedBy(channel, &Guest{})).awaitJoin(t.Context())
 				if c.want == "" && (err != nil || joins.Total != 3) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("%+v, %v; want %q", joins, err, c.want)
 				}

@@ -38,7 +38,13 @@ func talking(t *testing.T, methods map[string]guest.Handler) *Guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); far.Close(); cancel(); <-ended })
-	return &Guest{open: c, Held: care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
+	return askedBy(c, &Guest{Held: care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}})
+}
+
+// askedBy is g, which is asked by c.
+func askedBy(c guest.Channel, g *Guest) *Guest {
+	g.speakBy(c)
+	return g
 }
 
 func answers(value any, err error) guest.Handler {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -182,7 +183,7 @@ func (r runsAt) GuestChannel() string { return r.socket }
 
 // TestUnreadyReaches: an agent that was started again has not spoken to the guest yet.
 func TestUnreadyReaches(t *testing.T) {
-	path, _, clients := channelSocket(t)
+	path, _, clients := agenttest.ChannelSocket(t)
 	a := bareAgent(t, &config.Config{})
 	a.ctx = t.Context()
 	g := twoNICGuest(nil)

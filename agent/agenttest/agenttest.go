@@ -2,19 +2,24 @@
 package agenttest
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/netns"
+	"godwit/vm/guest"
 )
 
 // Refused checks that err is a problem of that code and one line with all words; no
@@ -70,4 +75,41 @@ func Bridged(t *testing.T) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return name
+}
+
+// ChannelSocket is a guest that answers one client after the other at a socket, as QEMU has
+// it; hang up ends the client of the moment.
+func ChannelSocket(t *testing.T) (path string, hangUp func(), clients func() int) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "channel")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var served []net.Conn
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			served = append(served, conn)
+			mu.Unlock()
+			guest.NewServer(nil).Serve(context.Background(), conn, conn) //nolint:errcheck // ends with its client
+			conn.Close()
+		}
+	}()
+	hangUp = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if n := len(served); n > 0 { // else its client has gone before it was seen
+			served[n-1].Close()
+		}
+	}
+	t.Cleanup(func() { l.Close(); hangUp(); <-ended })
+	return path, hangUp, func() int { mu.Lock(); defer mu.Unlock(); return len(served) }
 }
