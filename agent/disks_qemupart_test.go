@@ -3,46 +3,10 @@ package agent
 import (
 	"context"
 	"testing"
-	"time"
 
 	"godwit/migration"
 	"godwit/vm"
 )
-
-// TestQEMUPart: disks have what they take and a little more, at most half; memory has the rest.
-func TestQEMUPart(t *testing.T) {
-	const limit = 32 << 20
-	var q qemuPart
-	now, carried := time.Unix(1000, 0), int64(1<<30)
-	second := func(disks int64) int64 {
-		now, carried = now.Add(time.Second), carried+disks
-		return q.see(now, carried, limit)
-	}
-	if got := q.see(now, carried, limit); got != limit/2 {
-		t.Errorf("at first QEMU has %d", got)
-	}
-	if got := q.see(now.Add(100*time.Millisecond), carried, limit); got != limit/2 {
-		t.Errorf("within a second QEMU has %d", got)
-	}
-	if got := second(4 << 20); got != limit-6<<20 {
-		t.Errorf("disks take 4 MiB/s: QEMU has %d", got)
-	}
-	for range 5 {
-		second(0)
-	}
-	if got := second(0); got != limit-limit/leastDisk {
-		t.Errorf("disks rest: QEMU has %d", got)
-	}
-	for range 5 { // they take what they may
-		second(q.disks)
-	}
-	if got := second(q.disks); got != limit/2 {
-		t.Errorf("disks take all they get: QEMU has %d", got)
-	}
-	if got := q.see(now, carried, 1); got != 1 {
-		t.Errorf("of the least limit QEMU has %d", got)
-	}
-}
 
 // told is a QEMU that notes the limits that it is told.
 type told struct {

@@ -64,7 +64,8 @@ type sourceWork struct {
 	// of seed
 	mirrors   *disks.Source // nil where no disk moves
 	diskSpeed uplinks.Goodput
-	qemuPart  qemuPart
+	qemuPart  uplinks.Part
+	qemuTold  int64 // its limit, bytes per second; 0: none
 
 	// of copy
 	forward      forwarder     // nil where QEMU connects by itself

@@ -1,5 +1,5 @@
 // Package uplinks is what migrations share that are under way on a host at the same time, of its ways to the
-// outside: how much each may send (Limit), which of them goes first (RightOfWay), what is sent (Meters) and whose of those
+// outside: how much each may send (Limit, Part), which of them goes first (RightOfWay), what is sent (Meters) and whose of those
 // bytes are (WireShares), and the addresses that the kernel's MPTCP knows for them (Endpoints). It knows migrations by
 // their ids alone; the zero value of each is ready for use, by many. Of one migration alone are what it has sent (Wire), and what its paths carry (Goodput).
 package uplinks
