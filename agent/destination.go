@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -48,10 +47,8 @@ type destinationWork struct {
 	turn          turnstile
 
 	// of disks
-	intake       *disks.Intake       // of those that come; under incoming.mu
-	disks        map[string]*os.File // that were made here, by path; see keepOpen
-	unsynced     error               // of a disk that could not be written
-	unsyncedKept bool                // in a file, which a person removes
+	intake  *disks.Intake // of those that come; under incoming.mu
+	arrived disks.Arrived // files of disks that were made here
 
 	// of the start
 	started      atomic.Bool    // QEMU was made to run the guest
@@ -92,9 +89,7 @@ func (w *destinationWork) stop() {
 	if w.intake != nil {
 		w.intake.Stop()
 	}
-	for _, f := range w.disks { // nobody writes to them any more
-		f.Close() //nolint:errcheck // it was synced, or is not wanted
-	}
+	w.arrived.Close() // nobody writes to them any more
 	if w.queue != nil {
 		w.queue.Close()
 		w.queue = nil

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/disks"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/record"
@@ -83,7 +83,7 @@ func TestRestartedAgentKnowsItsDisks(t *testing.T) {
 				t.Fatal(err)
 			}
 			if made {
-				if _, err := makeSparse(path, 4096); err != nil {
+				if err := new(disks.Arrived).Make(path, 4096); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -132,103 +132,6 @@ func TestDiskOfAnotherGuestStays(t *testing.T) {
 	refusedBy(t, "another guest's", err, "that of guest web-2-a")
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestUnwrittenOnceIsUnwrittenForGood: the source drops its copy of a disk when the guest has landed. Of what the
-// storage failed to write, the kernel tells once: a second sync says that all is well.
-func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
-	a, p := awaiting(t)
-	path := diskOf(t, a, "web", 2)
-	os.Remove(path)
-	f, err := makeSparse(path, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &incoming{a: a, plan: p.Plan, rec: record.New("rome", p.Plan, a.clock()), work: &destinationWork{
-		guest: &Guest{Held: care.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}}}
-	m.work.keepOpen(path, f)
-	if err := m.syncDisks(); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()                                                               // so that a sync fails
-	if err := os.Symlink("/nowhere/at-all", m.unsyncedFile()); err != nil { // nor can that be written down
-		t.Fatal(err)
-	}
-	if err := m.syncDisks(); err == nil {
-		t.Fatal("synced")
-	}
-	if _, err := os.Lstat(m.unsyncedFile()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what could not be written is there: %v", err)
-	}
-	said := ""
-	for range 3 {
-		err := m.syncDisks()
-		if err == nil || !strings.Contains(err.Error(), "vda") {
-			t.Fatalf("synced: %v", err)
-		}
-		said = err.Error()
-		m.work.disks = nil // what is opened anew has no error to tell
-	}
-	again := &incoming{a: a, plan: p.Plan, rec: m.rec, work: &destinationWork{guest: m.work.guest}}
-	if err := again.syncDisks(); err == nil || err.Error() != said {
-		t.Errorf("by an agent that was started again: %v, want %s", err, said)
-	}
-	if err := errors.Join(os.Remove(m.unsyncedFile()), os.Mkdir(m.unsyncedFile(), 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	unread := &incoming{a: a, plan: p.Plan, rec: m.rec, work: &destinationWork{guest: m.work.guest}}
-	if err := unread.syncDisks(); err == nil {
-		t.Error("what cannot be read is taken for a person's word")
-	}
-	if err := os.Remove(m.unsyncedFile()); err != nil {
-		t.Fatal(err)
-	}
-	for name, m := range map[string]*incoming{"the same agent": m, "the later one": again} {
-		if err := m.syncDisks(); err != nil {
-			t.Errorf("%s, when a person has said that the other copy may go: %v", name, err)
-		}
-	}
-}
-
-// TestUnwrittenOutlivesTheHost: that a disk is not whole is on the disk itself, and so is its name: its directory is opened after that, which is for
-// nothing but to sync it.
-func TestUnwrittenOutlivesTheHost(t *testing.T) {
-	a, p := awaiting(t)
-	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{unsynced: errors.New("not whole")}}
-	opensAfter(t, a.config.State, unix.IN_MODIFY, func() {
-		if err := m.writeUnsynced(); err == nil || !m.work.unsyncedKept {
-			t.Fatalf("%v, kept: %v", err, m.work.unsyncedKept)
-		}
-	})
-}
-
-// opensAfter has act do something of that kind (inotify(7)) to a file in dir, and open dir after that, which is for nothing but to sync it.
-func opensAfter(t *testing.T, dir string, kind uint32, act func()) {
-	t.Helper()
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd) //nolint:errcheck // it was only read
-	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN|kind); err != nil {
-		t.Fatal(err)
-	}
-	act()
-	events := make([]byte, 4096)
-	n, err := unix.Read(fd, events)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done, opened := false, false
-	for at := events[:n]; len(at) >= unix.SizeofInotifyEvent; { // wd, mask, cookie, len, name
-		mask, name := binary.NativeEndian.Uint32(at[4:]), binary.NativeEndian.Uint32(at[12:])
-		done = done || mask&kind != 0
-		opened = opened || done && mask&unix.IN_ISDIR != 0
-		at = at[unix.SizeofInotifyEvent+name:]
-	}
-	if !done || !opened {
-		t.Errorf("done: %v; its directory was opened after that: %v", done, opened)
 	}
 }
 

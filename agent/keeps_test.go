@@ -19,6 +19,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/disks"
 	"godwit/agent/outside"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -137,7 +138,7 @@ func givenUpDisksAreKept(t *testing.T, ran func(m *incoming, so bool)) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := makeSparse(path, 4096); err != nil {
+	if err := new(disks.Arrived).Make(path, 4096); err != nil {
 		t.Fatal(err)
 	}
 	ran(m, false)

@@ -205,7 +205,7 @@ func TestHalfWrittenFile(t *testing.T) {
 func TestAsideOutlivesTheHost(t *testing.T) {
 	m := comes(t, bareAgent(t, &config.Config{Host: "rome"}))
 	path := diskOf(t, m.a, "web", 2)
-	opensAfter(t, filepath.Dir(path), unix.IN_MOVED_TO, func() {
+	agenttest.OpensAfter(t, filepath.Dir(path), unix.IN_MOVED_TO, func() {
 		if err := m.setDisksAside(); err != nil {
 			t.Fatal(err)
 		}

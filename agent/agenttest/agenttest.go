@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
@@ -112,4 +114,33 @@ func ChannelSocket(t *testing.T) (path string, hangUp func(), clients func() int
 	}
 	t.Cleanup(func() { l.Close(); hangUp(); <-ended })
 	return path, hangUp, func() int { mu.Lock(); defer mu.Unlock(); return len(served) }
+}
+
+// OpensAfter has act do something of that kind (inotify(7)) to a file in dir, and open dir after that, which is for nothing but to sync it.
+func OpensAfter(t *testing.T, dir string, kind uint32, act func()) {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN|kind); err != nil {
+		t.Fatal(err)
+	}
+	act()
+	events := make([]byte, 4096)
+	n, err := unix.Read(fd, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, opened := false, false
+	for at := events[:n]; len(at) >= unix.SizeofInotifyEvent; { // wd, mask, cookie, len, name
+		mask, name := binary.NativeEndian.Uint32(at[4:]), binary.NativeEndian.Uint32(at[12:])
+		done = done || mask&kind != 0
+		opened = opened || done && mask&unix.IN_ISDIR != 0
+		at = at[unix.SizeofInotifyEvent+name:]
+	}
+	if !done || !opened {
+		t.Errorf("done: %v; its directory was opened after that: %v", done, opened)
+	}
 }
