@@ -38,14 +38,14 @@ func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
 		return nil, wrong(migration.CodeBusy, "it may be on this host: one of that name is being started, or its QEMU does not answer yet; see `godwit guest ls` in a while")
 	}
 	all := a.detours.List(name)
-	if !slices.ContainsFunc(all, leadsAway) {
+	if !slices.ContainsFunc(all, func(d detour.Detour) bool { return d.LeadsAway() }) {
 		return nil, wrong(migration.CodeUnknownGuest, "host %s leads nothing after a guest of that name", a.config.Host)
 	}
 	for _, d := range all {
 		if a.underWay(migrationOf(d.ID)) {
 			return nil, wrong(migration.CodeBusy, "its migration %s is not over; see `godwit recover`", migrationOf(d.ID))
 		}
-		if !leadsAway(d) {
+		if !d.LeadsAway() {
 			continue
 		}
 		if why := a.mayRunAt(r.Context(), d.Peer, name); why != "" {
@@ -57,7 +57,7 @@ func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
 	ctx := context.WithoutCancel(r.Context())
 	for _, d := range all {
 		end := a.endDetour
-		if gone.Addresses = append(gone.Addresses, d.LedAway()...); !leadsAway(d) {
+		if gone.Addresses = append(gone.Addresses, d.LedAway()...); !d.LeadsAway() {
 			end = a.endBoth // what led it through here, at the other end too
 		}
 		err = errors.Join(err, end(ctx, d))
@@ -65,8 +65,6 @@ func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
 	a.log.Warn("what led to a guest that left has ended by a person's word", "guest", name, "addresses", gone.Addresses)
 	return gone, err
 }
-
-func leadsAway(d detour.Detour) bool { return len(d.SendsAway()) > 0 }
 
 // mayRunAt is why a guest may run at the host where its addresses are led, or beyond; "": that host does not answer, is not named any more, or
 // neither has one of that name nor leads anything after it.

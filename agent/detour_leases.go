@@ -18,7 +18,6 @@ import (
 	"godwit/agent/visits"
 	"godwit/internal/clock"
 	"godwit/migration"
-	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
@@ -92,7 +91,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 		return a.lookAtVisitor(ctx, g, d, expired)
 	case a.guests.expects(d.Guest): // it comes, or its QEMU does not answer yet
 		return nil
-	case !expired && ledOn(d, a.detours.List(d.Guest)):
+	case !expired && d.LedOn(a.detours.List(d.Guest)):
 		return nil
 	}
 	return a.endBoth(ctx, d) // the guest is gone
@@ -195,16 +194,6 @@ func (a *Agent) underWay(id string) bool {
 	}
 	_, err := statFile(a.config.StatePath("journal", id+".journal"))
 	return !errors.Is(err, os.ErrNotExist)
-}
-
-// ledOn says that an address which came here by d is led on, to where its guest is now: d is
-// its way home, where that home could not be had to send it there directly.
-func ledOn(d detour.Detour, all []detour.Detour) bool {
-	return slices.ContainsFunc(all, func(o detour.Detour) bool {
-		return o.ID != d.ID && slices.ContainsFunc(o.Away, func(a netstate.Away) bool {
-			return slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Addr == a.Addr })
-		})
-	})
 }
 
 // shortLease says whether a tunnel is to have its own lease anew. Of one that ends later than any was told to the clock was set back: by what is left

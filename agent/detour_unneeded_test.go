@@ -137,12 +137,12 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 func TestTellsWhoSendsInVain(t *testing.T) {
 	needs, gave := netip.MustParseAddr("10.3.1.20"), netip.MustParseAddr("10.3.1.21")
 	for name, c := range map[string]struct {
-		needed needed
+		needed detour.Needed
 		told   bool
 	}{
-		"all are needed, and sent by their home":       {needed{Leased: []netip.Addr{needs, gave}, Moved: []netip.Addr{needs, gave}, Lease: time.Hour}, false},
-		"one is given up":                              {needed{Leased: []netip.Addr{needs}, Moved: []netip.Addr{needs}, Lease: time.Hour}, true},
-		"one is given up, and the other comes by here": {needed{Leased: []netip.Addr{needs}, Lease: time.Hour}, false},
+		"all are needed, and sent by their home":       {detour.Needed{Leased: []netip.Addr{needs, gave}, Moved: []netip.Addr{needs, gave}, Lease: time.Hour}, false},
+		"one is given up":                              {detour.Needed{Leased: []netip.Addr{needs}, Moved: []netip.Addr{needs}, Lease: time.Hour}, true},
+		"one is given up, and the other comes by here": {detour.Needed{Leased: []netip.Addr{needs}, Lease: time.Hour}, false},
 	} {
 		a, _, d := leasing(t)
 		asked := make(chan string, 1)
@@ -237,7 +237,7 @@ func TestTellsOnWhoSendsForGood(t *testing.T) {
 			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.3.1.21"), Tunnel: "gwt-2"}}})
 		plan := migration.Plan{ID: d.ID, Guest: d.Guest, To: "paris"}
 		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
-		m.work.needed.Store(&needed{Lease: time.Hour})
+		m.work.needed.Store(&detour.Needed{Lease: time.Hour})
 		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
 		a.actors.Wait()
 		if _, err := os.Stat(a.config.StatePath("ended", "m-00000002-oslo.json")); (err == nil) != told {

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/record"
@@ -22,7 +21,7 @@ import (
 func TestNeededSurvivesTheAgent(t *testing.T) {
 	a := startedAgain(t)
 	rememberedGuest(t, a)
-	want := &needed{
+	want := &detour.Needed{
 		Leased: []netip.Addr{netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.9.1.4")},
 		Moved:  []netip.Addr{netip.MustParseAddr("10.9.1.4")}, Lease: time.Hour,
 	}
@@ -49,45 +48,16 @@ func TestNeededSurvivesTheAgent(t *testing.T) {
 	}
 }
 
-// TestSettle: what is leased stays for the lease, and what nobody wrote down as if all were.
-func TestSettle(t *testing.T) {
-	home, visited := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.9.1.4")
-	for name, c := range map[string]struct {
-		needed  *needed
-		forGood bool
-		left    int           // addresses that are led on
-		lease   time.Duration // 0: for good
-	}{
-		"nothing":                       {&needed{}, false, 0, 0},
-		"the old address":               {&needed{Leased: []netip.Addr{home}, Lease: time.Hour}, false, 1, time.Hour},
-		"for good":                      {&needed{Leased: []netip.Addr{home}}, false, 1, 0},
-		"what its home sends by itself": {&needed{Leased: []netip.Addr{home, visited}, Moved: []netip.Addr{visited}, Lease: time.Hour}, false, 1, time.Hour},
-		"not written down":              {nil, false, 2, config.DefaultLease},
-		"not written down, for good":    {nil, true, 2, 0},
-	} {
-		d := &detour.Detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{Addr: home}}, Visiting: []netstate.Visiting{{Addr: visited, Tunnel: "gw-1"}}}
-		if stays := c.needed.settle(d, c.forGood); stays != (c.left > 0) || len(d.Addresses()) != c.left {
-			t.Errorf("%s: stays %v with %v", name, stays, d.Addresses())
-		}
-		if c.left == 0 {
-			continue
-		}
-		if left := clock.Until(d.Until); !d.Leased || d.Until.IsZero() != (c.lease == 0) || c.lease > 0 && (left-c.lease).Abs() > time.Minute {
-			t.Errorf("%s: leased %v for %v, want %v", name, d.Leased, left, c.lease)
-		}
-	}
-}
-
 // TestTunnelDown: when a migration's tunnel ended is told also where its addresses are needed on, by another way.
 func TestTunnelDown(t *testing.T) {
 	home := netip.MustParseAddr("10.1.1.10")
 	for name, c := range map[string]struct {
-		needed *needed
+		needed *detour.Needed
 		down   bool
 	}{
-		"nobody needs it":         {&needed{}, true},
-		"another way is needed":   {&needed{Leased: []netip.Addr{home}, Moved: []netip.Addr{home}, Lease: time.Hour}, true},
-		"it is needed, by no way": {&needed{Leased: []netip.Addr{home}, Lease: time.Hour}, false},
+		"nobody needs it":         {&detour.Needed{}, true},
+		"another way is needed":   {&detour.Needed{Leased: []netip.Addr{home}, Moved: []netip.Addr{home}, Lease: time.Hour}, true},
+		"it is needed, by no way": {&detour.Needed{Leased: []netip.Addr{home}, Lease: time.Hour}, false},
 	} {
 		a, _, d := leasing(t)
 		d.Visiting, d.Away = nil, []netstate.Away{{Addr: home}}
@@ -116,7 +86,7 @@ func TestSettlesNoWayOfALaterMove(t *testing.T) {
 		leased, until := way.Leased, way.Until
 		plan := migration.Plan{ID: d.ID, Guest: d.Guest, Held: []migration.Address{{Prefix: netip.PrefixFrom(home, 24)}}}
 		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
-		m.work.needed.Store(&needed{Leased: []netip.Addr{home}, Lease: time.Hour})
+		m.work.needed.Store(&detour.Needed{Leased: []netip.Addr{home}, Lease: time.Hour})
 		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
 		got, there := a.detours.Get(way.ID)
 		if !there || got.Leased != leased || !got.Until.Equal(until) {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -69,7 +70,7 @@ type sourceJournal struct {
 	Skew   time.Duration    `json:"skew,omitempty"`   // the destination's clock minus ours
 	Paused int64            `json:"paused,omitempty"` // the guest was stopped, unix ns
 	Report json.RawMessage  `json:"report,omitempty"` // what it had come to, a Report; before the switch what it had sent alone
-	Needed *needed          `json:"needed,omitempty"` // from CleanSource on
+	Needed *detour.Needed   `json:"needed,omitempty"` // from CleanSource on
 	Coming bool             `json:"coming,omitempty"` // see Prepared
 	Home   []netip.Addr     `json:"home,omitempty"`   // see Prepared
 	QEMU   string           `json:"qemu,omitempty"`   // see processOf

@@ -21,7 +21,7 @@ func (a *Agent) peerPresence(r *http.Request) (any, error) {
 	said := talk.Presence{Guests: len(a.guests.all()), Free: a.freeForGuests()}
 	if guest := r.FormValue("guest"); guest != "" {
 		caller := peer.Caller(r)
-		said.LedOn = slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool { return d.Peer != caller && leadsAway(d) })
+		said.LedOn = slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool { return d.Peer != caller && d.LeadsAway() })
 		has := said.LedOn || a.mayBeHere(guest)
 		said.Has = &has
 	}

@@ -5,20 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/agent/talk"
 	"godwit/migration"
-	"godwit/netstate"
 	"godwit/vm/guest"
 )
 
@@ -197,7 +194,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 	if there.Outcome == migration.Aborted || there.Outcome == migration.Failed { // given up there, by a person or by this host's word
 		return m.refused(there.Problem)
 	}
-	m.work.needed.Store(&needed{landed.Leased, landed.Moved, landed.Lease})
+	m.work.needed.Store(&detour.Needed{Leased: landed.Leased, Moved: landed.Moved, Lease: landed.Lease})
 	m.rec.Edit(func(r *record.Report) { r.TakeOver(there, int64(m.work.skew)) })
 	return nil
 }
@@ -252,44 +249,14 @@ func (m *outgoing) noteLeft() {
 // to send them to the guest directly: a path, and the queues of two busy tunnels.
 const underway = time.Second
 
-// needed is what the destination of a guest that has landed needs of this host still. It is in the journal: what
-// is done by it is done again by an agent that is started again.
-type needed struct {
-	Leased []netip.Addr  `json:"leased,omitempty"` // addresses that need the tunnel
-	Moved  []netip.Addr  `json:"moved,omitempty"`  // of these, what their home sends there by itself
-	Lease  time.Duration `json:"lease,omitempty"`  // of what was left when that was asked; 0: for good
-}
-
-// settle ends what d leads to its guest, but for what a lease needs, and says whether that is anything. nil: an
-// earlier agent has not written down what is needed, and all of it may be.
-func (n *needed) settle(d *detour.Detour, forGood bool) bool {
-	if n == nil {
-		n = &needed{Leased: d.Addresses()}
-		if !forGood {
-			n.Lease = config.DefaultLease
-		}
-	}
-	d.Leave(slices.DeleteFunc(slices.Clone(n.Leased), func(addr netip.Addr) bool { return slices.Contains(n.Moved, addr) }))
-	if len(d.Addresses()) == 0 {
-		return false
-	}
-	d.LeaseFor(n.Lease)
-	return true
-}
-
-// givenUp says whether the guest came here with addresses by d that it needs no more.
-func (n *needed) givenUp(d *detour.Detour) bool {
-	return n != nil && slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() && !slices.Contains(n.Leased, v.Addr) })
-}
-
 // tellInVain tells homes which send addresses here that the guest needs no more, and were not asked to send them
 // elsewhere, that this ends; it comes before their detours end here. A home that sends for good is told until it
 // answers, as no lease ends that.
-func (m *outgoing) tellInVain(n *needed) {
+func (m *outgoing) tellInVain(n *detour.Needed) {
 	for _, d := range m.a.detours.List(m.plan.Guest) {
 		e, forGood := ending{Detour: d.ID, Peer: d.Peer}, d.Leased && d.Until.IsZero()
 		switch {
-		case len(d.Asked) > 0 || d.ID == m.detourID() || !n.givenUp(&d) || n.settle(&d, m.plan.KeepsAddress()):
+		case len(d.Asked) > 0 || d.ID == m.detourID() || !n.GivenUp(&d) || n.Settle(&d, m.plan.KeepsAddress()):
 		case forGood:
 			m.a.endLater(e)
 		default:
@@ -306,7 +273,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 	m.tellInVain(n)
 	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
-			if d.Guest == m.plan.Guest && len(d.Asked) == 0 && !n.settle(d, m.plan.KeepsAddress()) {
+			if d.Guest == m.plan.Guest && len(d.Asked) == 0 && !n.Settle(d, m.plan.KeepsAddress()) {
 				ends = append(ends, d.ID)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/disks"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -102,7 +103,7 @@ type sourceWork struct {
 	endTicks func() *record.Tick // stops following it, returns the last tick
 	lastTick func() *record.Tick // the last so far
 	landing  landingHeard
-	needed   atomic.Pointer[needed] // when it has landed
+	needed   atomic.Pointer[detour.Needed] // when it has landed
 
 	once sync.Once // of release
 }

@@ -98,6 +98,19 @@ func (d *Detour) NeedsNoTunnel() bool {
 	return d.Leased && len(d.Visiting) > 0 && d.AtHome() && len(d.Away)+len(d.Coming)+len(d.Standing) == 0
 }
 
+// LedOn says that an address which came here by d is led on by another of all, to where its guest is now: d is
+// its way home, where that home could not be had to send it there directly.
+func (d *Detour) LedOn(all []Detour) bool {
+	return slices.ContainsFunc(all, func(o Detour) bool {
+		return o.ID != d.ID && slices.ContainsFunc(o.Away, func(a netstate.Away) bool {
+			return slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Addr == a.Addr })
+		})
+	})
+}
+
+// LeadsAway says whether d leads anything after its guest, or did and will again.
+func (d *Detour) LeadsAway() bool { return len(d.SendsAway()) > 0 }
+
 // ComesFrom is the tunnel by which an address of the guest visits here, towards its home; "" where it is at home
 // here, and false where it is not here.
 func (s *Store) ComesFrom(guest string, addr netip.Addr) (string, bool) {
