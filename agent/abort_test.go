@@ -11,6 +11,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/written"
 	"godwit/migration"
 )
 
@@ -72,7 +73,7 @@ func TestAbortOfOneThatBeginsAgain(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Error(err)
 	}
-	var kept sourceJournal
+	var kept written.Source
 	if again, err := journal.Open(a.config.StatePath("journal"), plan.ID, &kept); err != nil || kept.State.Again || kept.State.Course != migration.Undoing {
 		t.Errorf("the next agent reads %+v, %v", kept.State, err)
 	} else if err := again.Close(); err != nil {

@@ -10,7 +10,7 @@
 // Files begin with what they are of, such as source_, destination_, detour_, guest_:
 // docs/architecture.md has the list, and which effect is in which of them. What needs none
 // of the agent's state is a package below: what people write (config), files that are kept
-// (journal, statefile, visits), the link to other hosts (peer), and what is said over it (talk),
+// (journal, and what is in it: written; statefile, visits), the link to other hosts (peer), and what is said over it (talk),
 // looks at the paths there (probe), which of them memory takes (ways), and how (lanes, datapath), disks that
 // take those (disks), how guests are asked (line), those in which nobody can be (outside), what bars a guest from a host
 // (capable), QEMUs that no agent made up (described), which addresses guests may be given (addresses), detours (detour), other pairs of

@@ -17,6 +17,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/internal/lasting/lastingtest"
 	"godwit/migration"
 	"godwit/vm"
@@ -87,7 +88,7 @@ func TestRestartedAgentKnowsItsDisks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			journalOf(t, a, p.Plan.ID, destinationJournal{
+			journalOf(t, a, p.Plan.ID, written.Destination{
 				Side: "destination", Offer: talk.Offer{Plan: p.Plan, Description: p.Description}, Preparation: p,
 				State: migration.Destination{Landing: migration.Receiving, Epoch: 2},
 			})

@@ -29,6 +29,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/migration"
 )
 
@@ -162,7 +163,7 @@ func TestTakenBackIsToldAfterARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Append(sourceJournal{Side: "source", Plan: plan, State: state, Begun: 1, Doing: state.Reached()}, true); err != nil {
+	if err := log.Append(written.Source{Side: "source", Plan: plan, State: state, Begun: 1, Doing: state.Reached()}, true); err != nil {
 		t.Fatal(err)
 	}
 	log.Close()

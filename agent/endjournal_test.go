@@ -22,6 +22,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/vm"
@@ -43,7 +44,7 @@ func TestJournalEndsLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Append(sourceJournal{Side: "source"}, false); err != nil {
+	if err := log.Append(written.Source{Side: "source"}, false); err != nil {
 		t.Fatal(err)
 	}
 	a.endJournal(log, "m-00000001", func() error {
@@ -97,7 +98,7 @@ func TestJournalIsRemovedLater(t *testing.T) {
 		}
 		log, err := journal.Create(a.config.StatePath("journal"), id)
 		if err == nil {
-			err = log.Append(sourceJournal{Side: "source", Plan: plan, State: migration.Source{Course: migration.Forward, Epoch: 2}}, false)
+			err = log.Append(written.Source{Side: "source", Plan: plan, State: migration.Source{Course: migration.Forward, Epoch: 2}}, false)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -174,7 +175,7 @@ func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: ended, Guest: "web", From: "paris", To: "rome", Epoch: 2}
-	if err := log.Append(sourceJournal{Side: "source", Plan: plan, State: migration.Source{Course: migration.Ended, Outcome: migration.Aborted, Epoch: 2}}, true); err != nil {
+	if err := log.Append(written.Source{Side: "source", Plan: plan, State: migration.Source{Course: migration.Ended, Outcome: migration.Aborted, Epoch: 2}}, true); err != nil {
 		t.Fatal(err)
 	}
 	log.Close()
@@ -209,7 +210,7 @@ func TestNextTryWhileTheHistoryWaits(t *testing.T) {
 	undone()
 	p.Plan.Epoch++
 	undone()
-	var j destinationJournal
+	var j written.Destination
 	if err := journal.Read(a.config.StatePath("journal"), p.Plan.ID, &j); err != nil || j.State.Epoch != p.Plan.Epoch {
 		t.Errorf("the journal is of epoch %d, %v", j.State.Epoch, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -119,7 +120,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	if len(lost) != 1 || lost["db"] == nil || strings.Count(said.String(), "left as it is") != 1 || !strings.Contains(said.String(), "web.json") {
 		t.Errorf("lost %v; said: %s", lost, said.String())
 	}
-	log := journalOf(t, a, "m-00000002", sourceJournal{Side: "source", Plan: migration.Plan{ID: "m-00000002", Guest: "web", From: "rome", To: "paris"}, State: migration.Source{Course: migration.Forward, At: 2}})
+	log := journalOf(t, a, "m-00000002", written.Source{Side: "source", Plan: migration.Plan{ID: "m-00000002", Guest: "web", From: "rome", To: "paris"}, State: migration.Source{Course: migration.Forward, At: 2}})
 	a.resumeMigrations(t.Context(), lost)
 	if !strings.Contains(a.unread["m-00000002"], "left as it is") || len(a.outgoing) > 0 {
 		t.Errorf("its migration is gone on with: %v, %v", a.unread, a.outgoing)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"godwit/agent/care"
 	"godwit/agent/compare"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
@@ -18,6 +16,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -56,17 +55,6 @@ type incoming struct {
 	refills   [][]byte     // keys of the refills so far, the last of them; under refilling
 	stalls    stallCount   // under the mutex of rec
 	late      compare.Late // pages that followed the guest, which a lab compares
-}
-
-// destinationJournal is the state that survives the agent.
-type destinationJournal struct {
-	Side        string                `json:"side"` // "destination"
-	Offer       talk.Offer            `json:"offer"`
-	Preparation talk.Preparation      `json:"preparation"`
-	State       migration.Destination `json:"state"`
-	Held        care.Held             `json:"held"`
-	Ran         bool                  `json:"ran"`              // or may have: its disks are not to be removed
-	Report      json.RawMessage       `json:"report,omitempty"` // what it had come to, a Report; absent before the guest ran
 }
 
 // silence is how long a prepared destination waits without a word from a source
@@ -269,11 +257,11 @@ func arrivalWords(s migration.Destination) string {
 	return "release heard"
 }
 
-func (m *incoming) journal(state migration.Destination) destinationJournal {
+func (m *incoming) journal(state migration.Destination) written.Destination {
 	if state.Running() || state.Vanished {
 		m.ran.Store(true)
 	}
-	j := destinationJournal{Side: "destination", State: state, Preparation: m.work.preparation, Ran: m.ran.Load(), Report: m.figures(state)}
+	j := written.Destination{Side: "destination", State: state, Preparation: m.work.preparation, Ran: m.ran.Load(), Report: m.figures(state)}
 	m.mu.Lock()
 	j.Offer = m.offer
 	g := m.work.guest

@@ -5,17 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
-	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
 	"godwit/agent/record"
 	"godwit/agent/uplinks"
+	"godwit/agent/written"
 	"godwit/migration"
 )
 
@@ -58,23 +57,6 @@ func (m *outgoing) snapshot() migration.Source {
 		return *s
 	}
 	return migration.Source{}
-}
-
-// sourceJournal is the state that survives the agent.
-type sourceJournal struct {
-	Side   string           `json:"side"` // "source"
-	Plan   migration.Plan   `json:"plan"`
-	State  migration.Source `json:"state"`
-	Begun  int64            `json:"begun"`            // unix ns
-	Doing  migration.Effect `json:"doing"`            // the step that State counts to, by name: another version may count otherwise
-	Skew   time.Duration    `json:"skew,omitempty"`   // the destination's clock minus ours
-	Paused int64            `json:"paused,omitempty"` // the guest was stopped, unix ns
-	Report json.RawMessage  `json:"report,omitempty"` // what it had come to, a Report; before the switch what it had sent alone
-	Needed *detour.Needed   `json:"needed,omitempty"` // from CleanSource on
-	Coming bool             `json:"coming,omitempty"` // see Prepared
-	Home   []netip.Addr     `json:"home,omitempty"`   // see Prepared
-	QEMU   string           `json:"qemu,omitempty"`   // see processOf
-	Next   string           `json:"next,omitempty"`   // mode of the next try
 }
 
 // run drives the machine from its first input to its end.
@@ -236,7 +218,7 @@ func (m *outgoing) persist(state migration.Source, sync bool) error {
 	write := func() error {
 		m.limited = plan.Bandwidth
 		begun, paused := m.rec.Moments()
-		return m.log.Append(sourceJournal{
+		return m.log.Append(written.Source{
 			Side: "source", Plan: plan, State: state, Begun: begun, Doing: state.Reached(), Skew: m.work.skew, Paused: paused, Report: kept,
 			Needed: m.work.needed.Load(), Coming: m.work.prepared.Coming, Home: m.work.prepared.Home, QEMU: m.process, Next: m.nextMode,
 		}, sync)

@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/internal/lasting/lastingtest"
 	"godwit/migration"
 	"godwit/transfer/proxy"
@@ -71,7 +72,7 @@ func TestMayStarve(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			journalOf(t, a, p.Plan.ID, destinationJournal{
+			journalOf(t, a, p.Plan.ID, written.Destination{
 				Side: "destination", Offer: talk.Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
 				State: migration.Destination{Landing: migration.Starting, Epoch: p.Plan.Epoch, Released: true, Loaded: true},
 			})

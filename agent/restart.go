@@ -11,8 +11,8 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
-	"godwit/agent/statefile"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -35,47 +35,14 @@ func (a *Agent) resumeMigration(ctx context.Context, id string, lost map[string]
 	return fmt.Errorf("journal %s: side %q is unknown", id, head.Side)
 }
 
-// valid says what is wrong with a state that was read, in one line.
-func (j sourceJournal) valid(id string) error {
-	err := j.State.Valid()
-	if err == nil && j.Plan.ID != id {
-		err = fmt.Errorf("it is of migration %q", j.Plan.ID)
-	}
-	if err == nil && j.Doing != "" && j.Doing != j.State.Reached() { // a guest that was let go could be taken for one that was not
-		err = fmt.Errorf("source's state: step %d is %s here, and was %.100q where it was written", j.State.At, j.State.Reached(), j.Doing)
-	}
-	if err != nil {
-		return fmt.Errorf("journal %s: %w", id, err)
-	}
-	return nil
-}
-
-// valid says what is wrong with a state that was read, in one line.
-func (j destinationJournal) valid(id string) error {
-	err := j.State.Valid()
-	if err == nil && j.Offer.Plan.ID != id {
-		err = fmt.Errorf("it is of migration %q", j.Offer.Plan.ID)
-	}
-	if err == nil {
-		err = j.Preparation.Check()
-	}
-	if err == nil && j.Held.Dir != "" && !statefile.DirectlyIn(j.Held.Dir, "guests") {
-		err = fmt.Errorf("directory %.200q is not of a guest", j.Held.Dir)
-	}
-	if err != nil {
-		return fmt.Errorf("journal %s: %w", id, err)
-	}
-	return nil
-}
-
 // resumeSource goes back, or, when the guest had been let go, forward.
 func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
-	var j sourceJournal
+	var j written.Source
 	log, err := journal.Open(a.config.StatePath("journal"), id, &j)
 	if err != nil {
 		return err
 	}
-	if err := j.valid(id); err != nil {
+	if err := j.Check(id); err != nil {
 		return errors.Join(err, log.Close())
 	}
 	if j.State.Course != migration.Ended && a.records.HasEnded(id+".json", max(j.State.Epoch, j.Plan.Epoch)) {
@@ -206,12 +173,12 @@ func (m *outgoing) flippedAgain() {
 
 // resumeDestination asks the QEMU that waited, or runs, what is true.
 func (a *Agent) resumeDestination(ctx context.Context, id string) error {
-	var j destinationJournal
+	var j written.Destination
 	log, err := journal.Open(a.config.StatePath("journal"), id, &j)
 	if err != nil {
 		return err
 	}
-	if err := j.valid(id); err != nil {
+	if err := j.Check(id); err != nil {
 		return errors.Join(err, log.Close())
 	}
 	if a.records.HasEnded(id+"-destination.json", max(j.State.Epoch, j.Offer.Plan.Epoch)) {

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
+	"godwit/agent/written"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -39,7 +40,7 @@ func TestFiguresOutliveTheSource(t *testing.T) {
 			t.Fatal(m.state.Doing(), err)
 		}
 		m.rec.Edit(func(r *record.Report) { r.Paused = 80 })
-		var j sourceJournal
+		var j written.Source
 		if err := journal.Read(dir, plan.ID, &j); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/statefile"
+	"godwit/agent/written"
 	"godwit/migration"
 )
 
@@ -160,9 +161,9 @@ func endedAt(at migration.Effect) migration.Source {
 // TestEndedJournalContinuesNothingOfAnother: a migration ended, and its journal stayed as its history could not
 // be written; another then let the guest go. The next agent writes the history of the first, and no more.
 func TestEndedJournalContinuesNothingOfAnother(t *testing.T) {
-	for name, change := range map[string]func(*sourceJournal){
-		"goes on":    func(*sourceJournal) {},
-		"left alone": func(j *sourceJournal) { j.Doing = migration.CleanSource },
+	for name, change := range map[string]func(*written.Source){
+		"goes on":    func(*written.Source) {},
+		"left alone": func(j *written.Source) { j.Doing = migration.CleanSource },
 	} {
 		a := startedAgain(t)
 		_, machine := haltedGuest(a, "web")

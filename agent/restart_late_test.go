@@ -23,6 +23,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -104,7 +105,7 @@ func unreadOf(a *Agent, id string) string {
 func TestSilentQEMUIsWaitedFor(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "rome", To: "paris", Epoch: 4}
 	source := func(at migration.Effect) any {
-		return sourceJournal{Side: "source", Plan: plan, State: sourceDoing(t, at), Begun: 1, Doing: at}
+		return written.Source{Side: "source", Plan: plan, State: sourceDoing(t, at), Begun: 1, Doing: at}
 	}
 	p := goodPreparation()
 	for _, c := range []struct {
@@ -123,7 +124,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 		}},
 		{"its destination", false, func(h care.Held) any {
 			p.Plan.ID = plan.ID
-			return destinationJournal{
+			return written.Destination{
 				Side: "destination", Offer: talk.Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
 				State: migration.Destination{Landing: migration.Waiting, Epoch: 3, Released: true},
 			}

@@ -18,6 +18,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -104,9 +105,9 @@ func haltedGuest(a *Agent, name string) (*Guest, *halted) {
 }
 
 // journalled is what a source that has come so far has in its journal.
-func journalled(id, to string, state migration.Source) sourceJournal {
+func journalled(id, to string, state migration.Source) written.Source {
 	plan := migration.Plan{ID: id, Guest: "web", From: "rome", To: to, Epoch: 2}
-	return sourceJournal{Side: "source", Plan: plan, State: state, Begun: 1, Doing: state.Reached()}
+	return written.Source{Side: "source", Plan: plan, State: state, Begun: 1, Doing: state.Reached()}
 }
 
 // factless is one that does not say what it is.

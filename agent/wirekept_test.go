@@ -9,6 +9,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
+	"godwit/agent/written"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -51,7 +52,7 @@ func TestWireOutlivesTheSource(t *testing.T) {
 	m.beginWire()
 	m.keepWire()
 
-	var j sourceJournal
+	var j written.Source
 	if err := journal.Read(dir, plan.ID, &j); err != nil {
 		t.Fatal(err)
 	}
