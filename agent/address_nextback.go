@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"godwit/agent/asking"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
@@ -69,7 +70,7 @@ func (m *incoming) askNextBack(ctx context.Context) error {
 // moves on. Then it is to give it up all the same.
 func (m *incoming) takeNextBackLater() {
 	g := m.work.guest
-	for until := time.Now().Add(config.DefaultLease); time.Now().Before(until) && sleep(m.a.ctx, deafPause) && g.alive(); {
+	for until := time.Now().Add(config.DefaultLease); time.Now().Before(until) && sleep(m.a.ctx, asking.DeafPause) && g.alive(); {
 		if done, err := m.askBoundBack(); done {
 			return
 		} else if !errors.Is(err, guest.ErrBound) {

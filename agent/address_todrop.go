@@ -37,11 +37,11 @@ func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
 // that is still silent costs a limit, and is left alone for a while then.
 func (a *Agent) dropLater(ctx context.Context) {
 	for _, g := range a.guests.all() {
-		if len(g.held().LeftOver()) == 0 || g.isDeaf() || g.migration() != "" || a.isComing(g.name()) {
+		if len(g.held().LeftOver()) == 0 || g.asks.IsDeaf() || g.migration() != "" || a.isComing(g.name()) {
 			continue
 		}
 		if err := a.dropNow(ctx, g); err != nil {
-			g.leaveAlone()
+			g.asks.LeaveAlone()
 			a.log.Warn("the guest does not give addresses up", "guest", g.name(), "addresses", g.held().ToDrop, "error", err)
 		}
 		return

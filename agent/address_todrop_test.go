@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/asking"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
@@ -100,11 +101,11 @@ func TestLeaseEndsWhileTheGuestIsSilent(t *testing.T) {
 		t.Fatalf("to be given up, on the disk: %v", got)
 	}
 	a.dropLater(t.Context())
-	if *f.silent = false; g.deaf.IsZero() {
+	if *f.silent = false; !g.asks.IsDeaf() {
 		t.Error("it is asked in each round")
 	}
 	a.dropLater(t.Context())
-	g.deaf, g.busy = time.Time{}, "m-00000002"
+	g.asks, g.busy = asking.Asking{}, "m-00000002"
 	a.dropLater(t.Context())
 	g.busy = ""
 	if len(*f.dropped) > 0 {

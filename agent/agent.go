@@ -12,7 +12,7 @@
 // of the agent's state is a package below: what people write (config), files that are kept
 // (journal, and what is in it: written; statefile, visits), the link to other hosts (peer), and what is said over it (talk),
 // looks at the paths there (probe), which of them memory takes (ways), and how (lanes, datapath), disks that
-// take those (disks), how guests are asked (line), those in which nobody can be (outside), what bars a guest from a host
+// take those (disks), how guests are asked (line), and how often (asking), those in which nobody can be (outside), what bars a guest from a host
 // (capable), QEMUs that no agent made up (described), which addresses guests may be given (addresses), detours (detour), other pairs of
 // uplinks for their tunnels (otherway), routers of the LAN (routers), what subnet agents have not
 // heard yet (owed), what migrations share (uplinks, priority), what is known of each (record) and of

@@ -328,7 +328,7 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 	}
 	joins := m.work.joins
 	stays := stay || len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
-	keep := g.inUse(users) || stays
+	keep := g.asks.InUse(users) || stays
 	m.work.keepsOld = keep
 	retire := guest.Retire{
 		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,

@@ -122,16 +122,16 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 		return a.prolong(d)
 	}
 	if !expired || d.AtHome() {
-		if d.Until.IsZero() || g.isDeaf() || !g.asksAgain(d) { // for good, or nobody answers, or it needed it a moment ago
+		if d.Until.IsZero() || g.asks.IsDeaf() || !g.asks.Again(d) { // for good, or nobody answers, or it needed it a moment ago
 			return nil
 		}
 		needed, _, err := a.needed(ctx, g)
 		if err != nil {
-			g.leaveAlone()
+			g.asks.LeaveAlone()
 			return err
 		}
 		if needed {
-			g.stillNeeds(d)
+			g.asks.StillNeeds(d)
 			a.followSurvival(ctx, g, d, false)
 			return a.lookForUnneeded(ctx, g)
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"godwit/agent/agenttest"
+	"godwit/agent/asking"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -102,7 +103,7 @@ func TestDeafGuestIsAskedSeldom(t *testing.T) {
 	if left := a.detours.List(g.name()); len(left) != 1 {
 		t.Errorf("left: %+v", left)
 	}
-	g.deaf = time.Time{}
+	g.asks = asking.Asking{}
 	limits.AskGuest.For = 20 * time.Millisecond
 	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Error("it is not asked again")
@@ -139,7 +140,7 @@ func TestDeafGuestHoldsUpNoOther(t *testing.T) {
 		}
 		a.lookAfterAll(ctx, &under)
 	}
-	if len(a.detours.List(first.name())) != 1 || first.isDeaf() {
+	if len(a.detours.List(first.name())) != 1 || first.asks.IsDeaf() {
 		t.Error("the first guest has answered, or was given up")
 	}
 }

@@ -121,7 +121,7 @@ func (a *Agent) neededOf(ctx context.Context, g *Guest, addrs []netip.Addr) (nee
 	if err != nil {
 		return true, false, err
 	}
-	used := g.inUse(users)
+	used := g.asks.InUse(users)
 	return users.MPTCP > 0 || used, !used, nil
 }
 
@@ -135,24 +135,4 @@ func (a *Agent) usersOf(ctx context.Context, g *Guest, addrs ...netip.Addr) (gue
 	defer cancel()
 	users, err := c.Users(ctx, addrs...)
 	return users, limits.Says(ctx, err)
-}
-
-// udpUse is when the number of datagrams to a guest's old addresses last grew.
-type udpUse struct {
-	count uint64
-	at    time.Time
-}
-
-// udpQuiet is how long no datagram may come before nobody is thought to send any.
-const udpQuiet = record.FlowQuiet
-
-// inUse says whether anything but MPTCP, which has a better way, uses the addresses
-// that users tells of.
-func (g *Guest) inUse(users guest.Users) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if users.UDPCount != g.udp.count {
-		g.udp = udpUse{users.UDPCount, time.Now()}
-	}
-	return users.TCP+users.UDP > 0 || users.UDPCount > 0 && time.Since(g.udp.at) < udpQuiet
 }

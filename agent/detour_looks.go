@@ -8,14 +8,10 @@ import (
 
 	"godwit/agent/detour"
 	"godwit/agent/visits"
-	"godwit/internal/clock"
 	"godwit/migration"
 )
 
 // A guest that is silent costs who asks it a limit, or more of them: so each is looked after beside the others.
-
-// deafPause is how long a guest which did not answer is not asked again; its tunnels stay.
-const deafPause = 30 * time.Second
 
 // looks are what is under way of a host's looks after its guests. The zero value is ready.
 type looks struct {
@@ -57,70 +53,6 @@ func (a *Agent) lookAfterAll(ctx context.Context, l *looks) {
 			}
 		})
 	}
-}
-
-// isDeaf says whether the guest did not answer a while ago, and is left alone still.
-func (g *Guest) isDeaf() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return time.Now().Before(g.deaf)
-}
-
-// leaveAlone has the guest not asked for a while.
-func (g *Guest) leaveAlone() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.deaf = time.Now().Add(deafPause)
-}
-
-// A guest that still needs a detour after so long is asked for it again after a needsPart of that, needsMost at most: it lists
-// what it has for each answer, and what has lasted for hours will hardly end in this second. A guest's kernel remembers a
-// connection that was reset for 10 s (nf_conntrack_tcp_timeout_close): by then followSurvival is to have seen that it ended.
-const (
-	needsPart = 60
-	needsMost = 5 * time.Second
-)
-
-// longList is how many connections of a detour are listed every longListPause at most, as that takes a while.
-const longList, longListPause = 200, 4 * time.Second
-
-// needs are when a guest was heard to need a detour, and when its connections were listed for that.
-type needs struct {
-	heard, listed time.Time
-}
-
-// asksAgain says whether it is time to ask the guest whether it needs a detour.
-func (g *Guest) asksAgain(d detour.Detour) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	pause := min(clock.Now().Sub(d.Up)/needsPart, needsMost).Truncate(time.Second) // as often as it is looked after
-	return d.Up.IsZero() || time.Since(g.needs[d.ID].heard) >= pause
-}
-
-// stillNeeds notes that the guest has said so of a detour.
-func (g *Guest) stillNeeds(d detour.Detour) {
-	g.noteNeeds(d.ID, func(n *needs) { n.heard = time.Now() })
-}
-
-// listsAgain says whether it is time to list the guest's connections for a detour that carries so many, and takes them as listed then.
-func (g *Guest) listsAgain(d detour.Detour, carried int) (due bool) {
-	g.noteNeeds(d.ID, func(n *needs) {
-		if due = carried <= longList || time.Since(n.listed) >= longListPause; due {
-			n.listed = time.Now()
-		}
-	})
-	return due
-}
-
-func (g *Guest) noteNeeds(id string, note func(*needs)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := g.needs[id]
-	note(&n)
-	if g.needs == nil {
-		g.needs = map[string]needs{}
-	}
-	g.needs[id] = n
 }
 
 // endLeases ends the leases of a guest here at once. One that migrates takes its addresses along, and their homes are not to

@@ -51,7 +51,7 @@ func (m *incoming) standIns(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			g.asked(time.Now())
+			g.asks.Asked(time.Now())
 			m.rec.Note(fmt.Sprintf("%s does not stand for %v, and %s stays their home: %v", s.agent, addrs, s.home, err))
 			continue
 		}
@@ -106,39 +106,14 @@ func (a *Agent) standFor(ctx context.Context, w way, but string) error {
 	return err
 }
 
-// A subnet agent that did not stand for addresses is asked so often, so far apart, while
-// their lease runs.
-const (
-	standTries = 5
-	standPause = time.Minute
-)
-
-// asked notes that a subnet agent was asked for the guest, and is not to be asked again soon.
-func (g *Guest) asked(at time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.stand.tries, g.stand.next = g.stand.tries+1, at.Add(standPause)
-}
-
-// askedInVain takes back that it was asked: whether it stands for the guest's addresses is not known, so it is asked on.
-func (g *Guest) askedInVain() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.stand.tries--
-}
-
 // mayAsk says whether a subnet agent is to be asked for the guest now.
-func (g *Guest) mayAsk(at time.Time) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.busy == "" && g.stand.tries < standTries && !at.Before(g.stand.next)
-}
+func (g *Guest) mayAsk(at time.Time) bool { return g.migration() == "" && g.asks.MayAsk(at) }
 
 // retryStandIns asks subnet agents that were away, or are new, for the guests here.
 func (a *Agent) retryStandIns() {
 	for _, g := range a.guests.all() {
 		if now := time.Now(); g.mayAsk(now) && len(a.standable(g)) > 0 {
-			g.asked(now)
+			g.asks.Asked(now)
 			a.actors.Go(func() { a.retryStandIn(g) })
 		}
 	}
@@ -155,7 +130,7 @@ func (a *Agent) retryStandIn(g *Guest) {
 		w := way{guest: g, migration: migrationOf(d.ID), kind: d.Tunnel.Kind, host: s.agent, home: s.home, addrs: addrs, lease: d.Left(), forever: d.Until.IsZero()}
 		err := a.standFor(a.ctx, w, "")
 		if errors.Is(err, errUnanswered) {
-			g.askedInVain()
+			g.asks.AskedInVain()
 		}
 		a.log.Info("a subnet agent was asked again", "guest", g.name(), "subnet_agent", s.agent, "addresses", addrs, "error", err)
 	}

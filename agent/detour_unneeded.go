@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"time"
 
 	"godwit/agent/care"
 	"godwit/agent/detour"
@@ -54,7 +53,7 @@ func (a *Agent) unneeded(ctx context.Context, g *Guest, addrs []netip.Addr) (unn
 		if err != nil {
 			return nil, err
 		}
-		if hasAny(users) || !g.isQuiet(addr, users.UDPCount) {
+		if hasAny(users) || !g.asks.IsQuiet(addr, users.UDPCount) {
 			needed = true
 			continue
 		}
@@ -99,31 +98,10 @@ func (a *Agent) lookForUnneeded(ctx context.Context, g *Guest) error {
 		return nil
 	}
 	defer g.ending.Unlock()
-	g.mu.Lock()
-	due := g.busy == "" && time.Since(g.looked) >= udpQuiet
-	if due {
-		g.looked = time.Now()
-	}
-	g.mu.Unlock()
-	if !due {
+	if g.migration() != "" || !g.asks.LooksAgain() {
 		return nil
 	}
 	return a.giveUpUnneeded(ctx, g, a.visiting(g.name()))
-}
-
-// isQuiet says whether no datagram has come to an address for a while, where so many have come until now.
-func (g *Guest) isQuiet(addr netip.Addr, count uint64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.udpOf == nil {
-		g.udpOf = map[netip.Addr]udpUse{}
-	}
-	was, known := g.udpOf[addr]
-	if !known || was.count != count {
-		was = udpUse{count, time.Now()}
-		g.udpOf[addr] = was
-	}
-	return count == 0 || time.Since(was.at) >= udpQuiet
 }
 
 // keeps says of what leads to a guest here whether it did not give that up since it came.

@@ -118,7 +118,7 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 		place(a, d)
 		look("at first", used, quiet, busy)
 		for range 2 {
-			time.Sleep(udpQuiet / 2)
+			time.Sleep(record.FlowQuiet / 2)
 			f.counts[busy]++
 			if g.busy = "m-00000002"; f.counts[busy] == 9 {
 				look("as it moves on", used, quiet, busy)
@@ -127,7 +127,7 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 			}
 		}
 		f.counts[busy]++
-		time.Sleep(udpQuiet)
+		time.Sleep(record.FlowQuiet)
 		look("while datagrams come", used, busy)
 	})
 }

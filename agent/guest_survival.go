@@ -81,7 +81,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour, l
 	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.channel() == nil {
 		return
 	}
-	if !last && !g.listsAgain(d, rep.Survival.Tunnelled) {
+	if !last && !g.asks.ListsAgain(d, rep.Survival.Tunnelled) {
 		return
 	}
 	if last { // an end does not wait for a list that takes long

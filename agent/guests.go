@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
+	"godwit/agent/asking"
 	"godwit/agent/care"
 	"godwit/agent/line"
 	"godwit/internal/lists"
@@ -27,19 +27,11 @@ type Guest struct {
 	Taps    []*os.File // our duplicates of the taps' descriptors; nil where not ours
 
 	line   line.Line
+	asks   asking.Asking
 	ending sync.Mutex // while the end of a lease takes addresses from it, or it is given its own again
 	mu     sync.Mutex
 	busy   string // who has it: the id of a migration, or a word for what else is done with it; see take
 	booted string // what became of it when it booted anew; "": it did not, as far as is known
-	udp    udpUse
-	udpOf  map[netip.Addr]udpUse // by address; see isQuiet
-	needs  map[string]needs      // by detour; see asksAgain
-	looked time.Time             // when it was last asked which of its addresses nothing needs
-	deaf   time.Time             // until when it is not asked again; see isDeaf
-	stand  struct {              // how often a subnet agent was asked to stand for it, and when it may be asked again
-		tries int
-		next  time.Time
-	}
 }
 
 // take marks the guest as busy with migration id, or says who has it. A migration may take its own again; what else is

@@ -1,0 +1,169 @@
+// Package asking is when a guest is asked what it needs of its old addresses, and what is made of its answers: one that has needed them for long is
+// asked seldom, as it lists what it has for each answer, and one that did not answer not for a while. So is a subnet agent that did not stand for them.
+package asking
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"godwit/agent/detour"
+	"godwit/agent/record"
+	"godwit/internal/clock"
+	"godwit/vm/guest"
+)
+
+// Asking is what is remembered of one guest for that, for use by many. The zero value has heard nothing.
+type Asking struct {
+	mu     sync.Mutex
+	deaf   time.Time             // until when it is not asked again
+	needs  map[string]needs      // by detour
+	looked time.Time             // when it was last asked which of its addresses nothing needs
+	udp    udpUse                // of all of its old addresses
+	udpOf  map[netip.Addr]udpUse // by address
+	stand  struct {              // how often a subnet agent was asked to stand for it, and when it may be asked again
+		tries int
+		next  time.Time
+	}
+}
+
+// DeafPause is how long a guest which did not answer is not asked again; its tunnels stay.
+const DeafPause = 30 * time.Second
+
+// A guest that still needs a detour after so long is asked for it again after a needsPart of that, needsMost at most: it lists
+// what it has for each answer, and what has lasted for hours will hardly end in this second. A guest's kernel remembers a
+// connection that was reset for 10 s (nf_conntrack_tcp_timeout_close): by then followSurvival is to have seen that it ended.
+const (
+	needsPart = 60
+	needsMost = 5 * time.Second
+)
+
+// longList is how many connections of a detour are listed every longListPause at most, as that takes a while.
+const longList, longListPause = 200, 4 * time.Second
+
+// needs are when a guest was heard to need a detour, and when its connections were listed for that.
+type needs struct {
+	heard, listed time.Time
+}
+
+// IsDeaf says whether the guest did not answer a while ago, and is left alone still.
+func (a *Asking) IsDeaf() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Before(a.deaf)
+}
+
+// LeaveAlone has the guest not asked for a while.
+func (a *Asking) LeaveAlone() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.deaf = time.Now().Add(DeafPause)
+}
+
+// Again says whether it is time to ask the guest whether it needs a detour.
+func (a *Asking) Again(d detour.Detour) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pause := min(clock.Now().Sub(d.Up)/needsPart, needsMost).Truncate(time.Second) // as often as it is looked after
+	return d.Up.IsZero() || time.Since(a.needs[d.ID].heard) >= pause
+}
+
+// StillNeeds notes that the guest has said so of a detour.
+func (a *Asking) StillNeeds(d detour.Detour) {
+	a.noteNeeds(d.ID, func(n *needs) { n.heard = time.Now() })
+}
+
+// ListsAgain says whether it is time to list the guest's connections for a detour that carries so many, and takes them as listed then.
+func (a *Asking) ListsAgain(d detour.Detour, carried int) (due bool) {
+	a.noteNeeds(d.ID, func(n *needs) {
+		if due = carried <= longList || time.Since(n.listed) >= longListPause; due {
+			n.listed = time.Now()
+		}
+	})
+	return due
+}
+
+func (a *Asking) noteNeeds(id string, note func(*needs)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.needs[id]
+	note(&n)
+	if a.needs == nil {
+		a.needs = map[string]needs{}
+	}
+	a.needs[id] = n
+}
+
+// udpUse is when the number of datagrams to a guest's old addresses last grew.
+type udpUse struct {
+	count uint64
+	at    time.Time
+}
+
+// udpQuiet is how long no datagram may come before nobody is thought to send any.
+const udpQuiet = record.FlowQuiet
+
+// InUse says whether anything but MPTCP, which has a better way, uses the addresses
+// that users tells of.
+func (a *Asking) InUse(users guest.Users) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if users.UDPCount != a.udp.count {
+		a.udp = udpUse{users.UDPCount, time.Now()}
+	}
+	return users.TCP+users.UDP > 0 || users.UDPCount > 0 && time.Since(a.udp.at) < udpQuiet
+}
+
+// IsQuiet says whether no datagram has come to an address for a while, where so many have come until now.
+func (a *Asking) IsQuiet(addr netip.Addr, count uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.udpOf == nil {
+		a.udpOf = map[netip.Addr]udpUse{}
+	}
+	was, known := a.udpOf[addr]
+	if !known || was.count != count {
+		was = udpUse{count, time.Now()}
+		a.udpOf[addr] = was
+	}
+	return count == 0 || time.Since(was.at) >= udpQuiet
+}
+
+// A subnet agent that did not stand for addresses is asked so often, so far apart, while
+// their lease runs.
+const (
+	standTries = 5
+	standPause = time.Minute
+)
+
+// Asked notes that a subnet agent was asked for the guest, and is not to be asked again soon.
+func (a *Asking) Asked(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stand.tries, a.stand.next = a.stand.tries+1, at.Add(standPause)
+}
+
+// AskedInVain takes back that it was asked: whether it stands for the guest's addresses is not known, so it is asked on.
+func (a *Asking) AskedInVain() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stand.tries--
+}
+
+// MayAsk says whether a subnet agent is to be asked for the guest now.
+func (a *Asking) MayAsk(at time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stand.tries < standTries && !at.Before(a.stand.next)
+}
+
+// LooksAgain says whether it is time to ask which of its addresses nothing needs, and takes it as asked then.
+func (a *Asking) LooksAgain() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	due := time.Since(a.looked) >= udpQuiet
+	if due {
+		a.looked = time.Now()
+	}
+	return due
+}

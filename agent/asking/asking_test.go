@@ -1,0 +1,88 @@
+package asking
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"godwit/agent/detour"
+	"godwit/vm/guest"
+)
+
+// TestListsWhileItIsKnown: however long a lease lasts and how much it carries, the guest's connections are listed before its kernel has
+// forgotten which have ended, 10 s after a reset. A look may take a while.
+func TestListsWhileItIsKnown(t *testing.T) {
+	const most = 9 * time.Second
+	for _, carried := range []int{1, longList, longList + 1, 100000} {
+		for _, work := range []time.Duration{0, time.Millisecond, 30 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				g, d, listed, longest := &Asking{}, detour.Detour{ID: "m-00000001", Up: time.Now()}, time.Now(), time.Duration(0)
+				for range 3600 {
+					if g.Again(d) {
+						g.StillNeeds(d)
+						if g.ListsAgain(d, carried) {
+							longest, listed = max(longest, time.Since(listed)), time.Now()
+						}
+					}
+					time.Sleep(time.Second + work)
+				}
+				if longest = max(longest, time.Since(listed)); longest > most {
+					t.Errorf("%d connections, a look takes %v: they were not listed for %v, want %v at most", carried, work, longest, most)
+				}
+			})
+		}
+	}
+}
+
+// TestSubnetAgentIsAskedSeldom: one that is away is asked a few times, far apart.
+func TestSubnetAgentIsAskedSeldom(t *testing.T) {
+	g := &Asking{}
+	at, tries := time.Unix(1000, 0), 0
+	for range 3600 {
+		if at = at.Add(time.Second); g.MayAsk(at) {
+			g.Asked(at)
+			tries++
+			if g.MayAsk(at.Add(standPause - 1)) {
+				t.Fatal("it is asked again at once")
+			}
+		}
+	}
+	if tries != standTries {
+		t.Errorf("asked %d times in an hour", tries)
+	}
+}
+
+// TestQuiet: datagrams that come no more are no use of an address, once none has come for a while.
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, addr := &Asking{}, netip.MustParseAddr("10.1.1.20")
+		if !a.IsQuiet(addr, 0) || a.IsQuiet(addr, 7) || a.InUse(guest.Users{}) || !a.InUse(guest.Users{UDPCount: 7}) || !a.InUse(guest.Users{TCP: 1, UDPCount: 7}) {
+			t.Error("what was never used is, or what is used is not")
+		}
+		time.Sleep(udpQuiet)
+		if !a.IsQuiet(addr, 7) || a.InUse(guest.Users{UDPCount: 7}) {
+			t.Error("it is in use after a while in which nothing came")
+		}
+		if a.IsQuiet(addr, 8) || !a.InUse(guest.Users{UDPCount: 8}) {
+			t.Error("it is not in use as another comes")
+		}
+	})
+}
+
+// TestDeaf: a guest that did not answer is left alone for a while.
+func TestDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Asking{}
+		if a.IsDeaf() || !a.LooksAgain() || a.LooksAgain() {
+			t.Error("at first it is asked, and not twice")
+		}
+		if a.LeaveAlone(); !a.IsDeaf() {
+			t.Error("it is asked at once")
+		}
+		time.Sleep(max(DeafPause, udpQuiet))
+		if a.IsDeaf() || !a.LooksAgain() {
+			t.Error("it is not asked any more")
+		}
+	})
+}
