@@ -103,25 +103,6 @@ func open(ctx context.Context, f *Flow, t *tally) (*stream, error) {
 	return s, nil
 }
 
-// unreachableEvery is how long after "no route to host" a connection is tried again.
-const unreachableEvery = 200 * time.Millisecond
-
-// dial connects. A router that had no answer from the guest for a moment, on a busy machine,
-// says that it is not there: that is asked again until ctx ends.
-func dial(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error) {
-	for {
-		c, err := d.DialContext(ctx, "tcp", to.String())
-		if err == nil || !errors.Is(err, unix.EHOSTUNREACH) {
-			return c, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(unreachableEvery):
-		}
-	}
-}
-
 // greet says what the stream is for, and lets it begin. Again it does nothing.
 func (s *stream) greet() {
 	s.greeted.Do(func() {
