@@ -44,3 +44,42 @@ func TestManyControls(t *testing.T) {
 		}
 	})
 }
+
+// TestManyMisses: however many frames miss pages while what was said before waits on a slow lane, no lane ends by the words of that: those that a
+// Sender would not take yet wait.
+func TestManyMisses(t *testing.T) {
+	for _, slow := range []string{"a", "b"} { // one of them has what was said before
+		t.Run(slow, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				const frames = 3 * window // half of them on each lane
+				w := newWorld(t, newLink("a", 10*time.Millisecond, 8<<20), newLink("b", 10*time.Millisecond, 8<<20))
+				defer w.close()
+				for n := range uint64(frames) {
+					w.miss[n+1] = true
+				}
+				time.Sleep(time.Second)
+				for _, l := range w.all {
+					if l.name == slow {
+						l.set(func() { l.cut = true })
+						defer l.set(func() { l.cut = false })
+					}
+				}
+				if err := w.r.Control(t.Context(), wire.TopicBytes, make([]byte, 1<<10), false); err != nil {
+					t.Fatal(err)
+				}
+				w.send(frames, 1)
+				w.settle(frames, 1, time.Minute)
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if len(w.lack) != frames {
+					t.Errorf("of %d of %d frames the Sender heard what they miss", len(w.lack), frames)
+				}
+				for _, p := range w.s.Stats().Paths {
+					if p.Path != slow && p.Died > 0 {
+						t.Errorf("path %s: its lanes died %d times, the last of %s", p.Path, p.Died, p.Last)
+					}
+				}
+			})
+		})
+	}
+}
