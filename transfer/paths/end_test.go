@@ -175,3 +175,31 @@ func firstReasonStays(t *testing.T, everywhere bool) {
 		}
 	})
 }
+
+// TestFailureIsSaidAtOnce: who finds that everything is about to end for a failure finds the farewell, too: a lane that ended before it was there
+// would close over what it has not read, and take its words along.
+func TestFailureIsSaidAtOnce(t *testing.T) {
+	for range 2000 {
+		s := &session{}
+		s.init(t.Context(), nil, identity, nil)
+		s.ended = true // nobody has to hear it
+		begun, looked := make(chan struct{}), make(chan bool)
+		go func() {
+			close(begun)
+			for {
+				s.mu.Lock()
+				failed, said := s.failed != nil, s.bye != nil
+				s.mu.Unlock()
+				if failed {
+					looked <- said
+					return
+				}
+			}
+		}()
+		<-begun
+		s.fail(errors.New("no space left on device"))
+		if !<-looked {
+			t.Fatal("it has failed, and says nothing yet")
+		}
+	}
+}

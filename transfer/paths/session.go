@@ -249,24 +249,26 @@ func (s *session) enter() (leave func()) {
 // fail ends everything for a reason that the other end is told: the first, as others follow from it.
 func (s *session) fail(err error) {
 	s.mu.Lock()
-	first := s.failed == nil
-	if first {
+	defer s.mu.Unlock()
+	if s.failed == nil {
 		s.failed = err
-	}
-	s.mu.Unlock()
-	if first {
-		s.end(err.Error(), err)
+		s.part(err.Error(), err)
 	}
 }
 
 // end says text on every lane, and ends with err soon after.
 func (s *session) end(text string, err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.part(text, err)
+}
+
+// part is end under mu.
+func (s *session) part(text string, err error) {
 	if s.bye == nil {
 		s.bye = &text
 	}
 	s.changed.Broadcast()
-	s.mu.Unlock()
 	go func() {
 		defer s.cancel(err)
 		deadline := time.Now().Add(byeLimit)
