@@ -31,7 +31,8 @@ type Client struct {
 	buf  []byte
 }
 
-// greeting bounds the wait for each message of those that an inlet says first: a long list takes a busy host longer than that. A test has it shorter.
+// greeting bounds the wait for each message of those that an inlet says first, and while it begins: a long list takes a busy host, or its QEMU, longer
+// than that. A test has it shorter.
 var greeting = 5 * time.Second
 
 // Dial connects to the inlet that listens on socket. A client that was connected before is
@@ -127,17 +128,19 @@ func (c *Client) Begin(conn *net.UnixConn, prologue []byte, runs []wire.Run, dev
 	}); cerr != nil || err != nil {
 		return errors.Join(cerr, err)
 	}
-	c.conn.SetReadDeadline(time.Now().Add(greeting)) //nolint:errcheck // the read says so
-	k, body, err := get(c.r, c.buf)
-	switch {
-	case err != nil:
-		return err
-	case k == kindBroken:
-		return errors.New(string(body))
-	case k != kindState || len(body) != 1 || body[0] != 1:
-		return fmt.Errorf("message %d after begin", k)
+	for !c.Begun {
+		c.conn.SetReadDeadline(time.Now().Add(greeting)) //nolint:errcheck // the read says so
+		k, body, err := get(c.r, c.buf)
+		switch {
+		case err != nil:
+			return err
+		case k == kindBroken:
+			return errors.New(string(body))
+		case k != kindState || len(body) != 1:
+			return fmt.Errorf("message %d after begin", k)
+		}
+		c.Begun = body[0] == 1 // else QEMU is still told what is missing
 	}
-	c.Begun = true
 	return c.conn.SetReadDeadline(time.Time{})
 }
 

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
 )
+
+// stillTelling is between two words to a client that QEMU is being told what is missing. A test has it shorter.
+var stillTelling = time.Second
 
 // begin lets the guest run: from now on this process has what nobody else has.
 func (s *server) begin(c *client, conn net.Conn) error {
@@ -27,10 +31,15 @@ func (s *server) begin(c *client, conn net.Conn) error {
 		return err
 	}
 	s.writer = qstream.Continue(conn, pro)
-	for _, r := range c.runs {
+	said := time.Now()
+	for n, r := range c.runs {
 		if err = s.writer.Discard(r.First, r.Count); err != nil {
 			conn.Close()
 			return err
+		}
+		if n%4096 == 0 && time.Since(said) >= stillTelling { // the guest stands still
+			said = time.Now()
+			c.conn.Write([]byte{byte(kindState), 0, 0, 0, 1, 0}) //nolint:errcheck // the guest begins without it, too
 		}
 	}
 	if err = s.writer.Run(c.devices); err != nil {

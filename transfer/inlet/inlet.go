@@ -29,7 +29,7 @@
 //	Prologue 1
 //	Runs     2
 //	Asked    8  pages that QEMU waits for (wire.AppendFault)
-//	State    9  u8: 0 not begun, 1 begun
+//	State    9  u8: 0 not begun, 1 begun; after Begin 0 again and again while QEMU is told what is missing, then 1
 //	Done    10  be32: value of QEMU's SHUT; it has every page
 //	Broken  11  text: QEMU's connection has ended before that
 package inlet
