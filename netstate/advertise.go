@@ -42,16 +42,16 @@ type Advertiser struct {
 // else hears it: it does not cross the bridge. On error nothing is left.
 func Advertise(device string, mac net.HardwareAddr, all []Advertisement, may func() bool) (*Advertiser, error) {
 	s := &Advertiser{every: leastOften, may: may, done: make(chan struct{})}
+	ifi, err := net.InterfaceByName(device)
+	if err != nil {
+		return nil, fmt.Errorf("advertise at %s: %w", device, err)
+	}
 	for _, a := range all {
-		frame, err := a.frame(mac)
+		frame, err := a.frame(mac, ifi.MTU)
 		if err != nil {
 			return nil, fmt.Errorf("advertise at %s: %w", device, err)
 		}
 		s.frames, s.every = append(s.frames, frame), min(s.every, a.Every())
-	}
-	ifi, err := net.InterfaceByName(device)
-	if err != nil {
-		return nil, fmt.Errorf("advertise at %s: %w", device, err)
 	}
 	fd, err := hearKind(ifi.Index, routerAsked, 0)
 	if err != nil {

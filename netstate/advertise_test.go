@@ -83,6 +83,29 @@ func TestAdvertise(t *testing.T) {
 	w.like(before, "hb", "after Clear")
 }
 
+// TestAdvertiseWhatJustFits: a router that leaves out its own link-layer address, and says as much beside as one packet carries, is heard at a tap as it
+// is on its link: the guest asks who has its address.
+func TestAdvertiseWhatJustFits(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.listensToRouters("gb", "eth0")
+	w.IP("gb", "-6 addr flush dev eth0 scope global\n-6 route flush default")
+	at := abroad()
+	at.Visiting[1].Addr = slaac
+	at.OffLink = []netstate.OffLink{{Tap: "t1a", Routers: []netip.Addr{homeRouter}}}
+	w.set("hb", at)
+	message := routerSays(1800, homePrefix, 1800)
+	for len(message)+8 <= 1500-40 { // with options that nobody knows
+		message = append(message, 253, 1, 0, 0, 0, 0, 0, 0)
+	}
+	var says *netstate.Advertiser
+	w.Do("hb", func() (err error) {
+		says, err = netstate.Advertise("t1a", mac(w.macOf("hb", "br-guest")), []netstate.Advertisement{{Router: homeRouter, Message: message}}, func() bool { return true })
+		return err
+	})
+	defer says.Close()
+	nettest.Eventually(t, "the guest takes its router", 5*time.Second, func() bool { return w.follows("gb", "eth0", homeRouter) })
+}
+
 // TestAdvertiserEnds: it ends with the tap.
 func TestAdvertiserEnds(t *testing.T) {
 	n := nettest.New(t, "h", "g")

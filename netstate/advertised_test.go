@@ -18,7 +18,7 @@ func TestAdvertisedAsItWasSaid(t *testing.T) {
 	its := []byte{1, 1, 2, 0, 0, 0, 0, 1}                                      // the router's own link-layer address
 	a := Advertisement{netip.MustParseAddr("fe80::1"), slices.Concat(head, its, noFlags, route, its, unknown)}
 	bridge := net.HardwareAddr{2, 0, 0, 0, 0, 9}
-	frame, err := a.frame(bridge)
+	frame, err := a.frame(bridge, 1500)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestAdvertisedAsItWasSaid(t *testing.T) {
 		t.Errorf("%s says\n%x, want\n%x", said.Router, said.Message, want)
 	}
 	a.Message = a.Message[:len(a.Message)-1]
-	if _, err := a.frame(bridge); err == nil {
+	if _, err := a.frame(bridge, 1500); err == nil {
 		t.Error("an option that was cut off is said")
 	}
 }

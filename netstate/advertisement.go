@@ -101,8 +101,9 @@ func advertisementOf(frame []byte) (Advertisement, error) {
 }
 
 // frame has the router say it at mac: whoever believes it sends there. But for its link-layer address it says what it said: there are
-// options that package ndp reads and does not write, or writes otherwise.
-func (a Advertisement) frame(mac net.HardwareAddr) ([]byte, error) {
+// options that package ndp reads and does not write, or writes otherwise. Where that address would make it longer than most bytes of IPv6 it has none:
+// hosts ask for it then, as they did where the router itself left it out (§6.2.3).
+func (a Advertisement) frame(mac net.HardwareAddr, most int) ([]byte, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
 	}
@@ -115,5 +116,8 @@ func (a Advertisement) frame(mac net.HardwareAddr) ([]byte, error) {
 			message = append(message, option...)
 		}
 	}
-	return icmp6(mac, allNodesMAC, a.Router, allNodes, append(append(message, own, 1), mac...)), nil
+	if with := append(append(bytes.Clone(message), own, 1), mac...); header6+len(with) <= most {
+		message = with
+	}
+	return icmp6(mac, allNodesMAC, a.Router, allNodes, message), nil
 }
