@@ -187,35 +187,40 @@ func (p *Process) DropMirrors(ctx context.Context) error {
 	return nil
 }
 
-// endJobs cancels jobs, all at once, and removes them and their nodes as they end.
+// endJobs cancels jobs, all at once, and removes them and their nodes as they end. One that cannot be keeps no other from that.
 func (p *Process) endJobs(ctx context.Context, jobs []job, force bool) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := p.qmp.Events(watching)
-	for _, j := range jobs {
+	var errs []error
+	failed := func(j job, err error) {
+		errs = append(errs, fmt.Errorf("disk %s: %w", strings.TrimPrefix(j.ID, mirrorPrefix), err))
+	}
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j job) bool {
 		if j.ended() {
-			continue
+			return false
 		}
 		err := p.qmp.Do(ctx, "block-job-cancel", map[string]any{"device": j.ID, "force": force}, nil)
-		if err != nil && !isOver(err, "cancel") {
-			return err
+		if err == nil || isOver(err, "cancel") {
+			return false
 		}
-	}
-	var errs []error
+		failed(j, err)
+		return true
+	})
 	for _, j := range jobs {
 		end, err := p.awaitJob(ctx, events, j.ID)
 		if err != nil {
-			return err
+			failed(j, err)
+			continue
 		}
-		disk := strings.TrimPrefix(j.ID, mirrorPrefix)
 		if end.Error != "" && !force {
-			errs = append(errs, fmt.Errorf("disk %s: %s", disk, oneline.Of(end.Error)))
+			failed(j, errors.New(oneline.Of(end.Error)))
 		}
 		if err := p.qmp.Do(ctx, "job-dismiss", map[string]any{"id": j.ID}, nil); err != nil && !notFound(err) {
-			errs = append(errs, err)
+			failed(j, err)
 		}
-		if err := p.dropNode(ctx, copyNode(disk)); err != nil {
-			errs = append(errs, err)
+		if err := p.dropNode(ctx, copyNode(strings.TrimPrefix(j.ID, mirrorPrefix))); err != nil {
+			failed(j, err)
 		}
 	}
 	return errors.Join(errs...)

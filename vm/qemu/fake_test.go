@@ -22,17 +22,18 @@ type fake struct {
 	conn net.Conn
 
 	mu     sync.Mutex
-	log    []string // commands, with arguments
-	status string   // of the migration
-	run    string   // of the guest
-	deaf   bool     // answers nothing but out-of-band commands
-	ram    string   // fields of query-migrate's ram
-	busy   bool     // has not cleaned up
-	over   bool     // a yank is refused: there is no migration any more
-	dirty  string   // answer to query-dirty-rate
-	net    string   // JSON: answer to `info network`
-	why    string   // what it says of a migration, and of what it refuses
-	mute   string   // what stands in commands that it does not answer; "": nothing
+	log    []string                                            // commands, with arguments
+	status string                                              // of the migration
+	run    string                                              // of the guest
+	deaf   bool                                                // answers nothing but out-of-band commands
+	ram    string                                              // fields of query-migrate's ram
+	busy   bool                                                // has not cleaned up
+	over   bool                                                // a yank is refused: there is no migration any more
+	dirty  string                                              // answer to query-dirty-rate
+	net    string                                              // JSON: answer to `info network`
+	why    string                                              // what it says of a migration, and of what it refuses
+	mute   string                                              // what stands in commands that it does not answer; "": nothing
+	first  func(command, args string) (answer string, ok bool) // is asked before all else; nil: nothing
 }
 
 func newFake(t *testing.T, version string) (*fake, *Process) {
@@ -93,6 +94,9 @@ func (f *fake) answer(command, args string, oob bool) (string, bool) {
 	f.log = append(f.log, strings.TrimSpace(command+" "+args))
 	if f.deaf && !oob || f.mute != "" && strings.Contains(args, f.mute) {
 		return "", false
+	}
+	if f.first != nil {
+		return f.first(command, args)
 	}
 	switch command {
 	case "query-status":
