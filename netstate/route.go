@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"godwit/netstate/dump"
 
@@ -127,16 +128,28 @@ func (r route) ensure(k *kernel) error {
 	return wrap(err, "set route %s dev %s", r.dst, r.dev)
 }
 
+// foreign is an error where the route that is there already is not ours. A host may have hundreds of thousands of others, and all that
+// changes its network waits meanwhile: only ours are listed.
 func (r route) foreign(m *netlink.Route) error {
-	found, err := dump.Whole(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(m.Family, &netlink.Route{Table: m.Table, Dst: m.Dst}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
-	})
-	for _, f := range found {
-		if f.Protocol != Protocol && f.Priority == m.Priority {
-			return fmt.Errorf("there is one already, and it is not ours: %s", f)
-		}
+	h, err := strictly()
+	if err != nil {
+		return err
 	}
-	return err
+	defer h.Close()
+	ours, err := dump.Whole(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(m.Family, &netlink.Route{Table: m.Table, Protocol: Protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+	})
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	if slices.ContainsFunc(ours, func(f netlink.Route) bool { return f.Priority == m.Priority && prefix(f.Dst, m.Family) == r.dst }) {
+		return nil
+	}
+	found, err := netlink.RouteGetWithOptions(m.Dst.IP, &netlink.RouteGetOptions{FIBMatch: true}) // the one that packets take, which it may not be
+	if err != nil || len(found) == 0 || found[0].Table != m.Table || prefix(found[0].Dst, m.Family) != r.dst {
+		return errors.New("there is one already, and it is not ours")
+	}
+	return fmt.Errorf("there is one already, and it is not ours: %s", found[0])
 }
 
 func (r route) remove(k *kernel) error {
