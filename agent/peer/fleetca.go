@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -22,6 +23,9 @@ type FleetCA struct {
 	dir  string
 }
 
+// fleetName is what each fleet's CA is called.
+const fleetName = "godwit fleet"
+
 // NewFleetCA makes a CA and writes DIR/ca.pem. The key stays in memory.
 // Certificates are valid until a year after now.
 func NewFleetCA(dir string, now time.Time) (*FleetCA, error) {
@@ -29,7 +33,7 @@ func NewFleetCA(dir string, now time.Time) (*FleetCA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make fleet ca: %w", err)
 	}
-	template := certificate("godwit fleet", now)
+	template := certificate(fleetName, now)
 	template.IsCA = true
 	template.BasicConstraintsValid = true
 	template.KeyUsage = x509.KeyUsageCertSign
@@ -69,6 +73,16 @@ func (ca *FleetCA) issue(host string, template *x509.Certificate) error {
 		return err
 	}
 	return writePEM(filepath.Join(ca.dir, host+".key"), "EC PRIVATE KEY", keyDER, 0o600)
+}
+
+// IsOf says whether a file's text is a certificate that some fleet's CA has issued for host.
+func IsOf(text []byte, host string) bool {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return false
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	return err == nil && !cert.IsCA && cert.Issuer.CommonName == fleetName && slices.Contains(cert.DNSNames, host)
 }
 
 func certificate(name string, now time.Time) *x509.Certificate {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,16 +39,25 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 					return usageError{fmt.Errorf("init %q: a host's name is %s; not ca, and given once", h, config.HostNames)}
 				}
 			}
-			switch err := makeFleet(dir, hosts, time.Now(), force); {
+			worthless, err := makeFleet(dir, hosts, time.Now(), force)
+			switch {
 			case errors.Is(err, errFleetThere):
 				return usageError{fmt.Errorf("init %s: %w", dir, err)}
 			case err != nil:
 				return fmt.Errorf("init: make certificates in %s: %w; name another directory by --out", dir, err)
 			}
 			if asJSON(c) {
-				return printJSON(c.OutOrStdout(), map[string]any{"dir": dir, "hosts": hosts})
+				told := map[string]any{"dir": dir, "hosts": hosts}
+				if len(worthless) > 0 {
+					told["worthless"] = worthless
+				}
+				return printJSON(c.OutOrStdout(), told)
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s in %s; each host gets its ca.pem, HOST.pem and HOST.key\n", oneline.Many(len(hosts), "certificate"), dir)
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s in %s; each host gets its ca.pem, HOST.pem and HOST.key\n", oneline.Many(len(hosts), "certificate"), dir)
+			if of := strings.Join(worthless, ", "); err == nil && of != "" {
+				_, err = fmt.Fprintf(c.OutOrStdout(), "%s %s: their certificates in %s are of an earlier CA, and worthless by this one; name all hosts of the fleet at once, or remove them\n",
+					strings.TrimPrefix(oneline.Many(len(worthless), "host"), fmt.Sprint(len(worthless), " ")), of, dir)
+			}
 			return err
 		},
 	}
@@ -58,20 +68,35 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 
 var errFleetThere = errors.New("a fleet's CA is there, and a new one would not know its certificates; name another directory by --out, or --force")
 
-// makeFleet makes a CA, and a certificate for each host, in a directory; by force also where a fleet's is. On error there is no CA that was
-// not there before: it comes last, when all else is in its place.
-func makeFleet(dir string, hosts []string, now time.Time, force bool) (err error) {
+// makeFleet makes a CA, and a certificate for each host, in a directory; by force also where a fleet's is, and tells then of which other hosts
+// certificates are there that are worthless now. On error there is no CA that was not there before, as it comes last, when all else is in
+// its place, and no directory.
+func makeFleet(dir string, hosts []string, now time.Time, force bool) (worthless []string, err error) {
+	made := missing(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return nil, errors.Join(err, removeEmpty(made))
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, removeEmpty(made))
+		}
+	}()
 	unlock, err := aloneIn(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
 	if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil && !force {
-		return errFleetThere
+		return nil, errFleetThere
 	}
+	if err := fillFleet(dir, hosts, now); err != nil {
+		return nil, err
+	}
+	return worthlessIn(dir, hosts), nil
+}
+
+// fillFleet makes them beside what is there, and puts them in its place.
+func fillFleet(dir string, hosts []string, now time.Time) (err error) {
 	made, err := os.MkdirTemp(dir, halfFleet)
 	if err != nil {
 		return err
@@ -94,6 +119,42 @@ func makeFleet(dir string, hosts []string, now time.Time, force bool) (err error
 		}
 	}
 	return nil
+}
+
+// missing are dir and what it is in, as far as they are not there.
+func missing(dir string) (out []string) {
+	for dir = filepath.Clean(dir); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			return out
+		}
+		out = append(out, dir)
+	}
+}
+
+// removeEmpty removes directories, the innermost first, up to one in which somebody else has something by now.
+func removeEmpty(dirs []string) error {
+	for _, d := range dirs {
+		err := os.Remove(d)
+		if errors.Is(err, unix.ENOTEMPTY) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// worthlessIn are the hosts but those of whom a fleet's certificate is in dir: it is of an earlier CA.
+func worthlessIn(dir string, but []string) (hosts []string) {
+	for _, path := range statefile.Matching(dir, "*.pem") {
+		host := strings.TrimSuffix(filepath.Base(path), ".pem")
+		if text, err := os.ReadFile(path); err == nil && !slices.Contains(but, host) && peer.IsOf(text, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	slices.Sort(hosts)
+	return hosts
 }
 
 // halfFleet begins the name of a directory in which a fleet is made: nobody else's has such a name.

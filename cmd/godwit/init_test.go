@@ -56,6 +56,51 @@ func TestInitLeavesNoHalfFleet(t *testing.T) {
 	}
 }
 
+// TestInitLeavesNoFolder: where nothing could be made no folder is that was not there before.
+func TestInitLeavesNoFolder(t *testing.T) {
+	there := t.TempDir()
+	never := time.Date(9999, 12, 1, 0, 0, 0, 0, time.UTC) // no certificate ends a year later
+	for _, dir := range []string{there, filepath.Join(there, "fleet"), filepath.Join(there, "a", "b", "fleet") + "/"} {
+		if _, err := makeFleet(dir, []string{"a"}, never, false); err == nil {
+			t.Errorf("%s: it was made", dir)
+		}
+		if files, err := os.ReadDir(there); err != nil || len(files) != 0 {
+			t.Errorf("%s: left: %v, %v", dir, files, err)
+		}
+	}
+}
+
+// TestInitSaysWhatIsWorthless: certificates of a CA that was replaced, of hosts that were not named, are told: nobody believes them by the new one.
+func TestInitSaysWhatIsWorthless(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.pem"), []byte("somebody else's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, worthless, json string }{
+		{"a b c", "", ""},
+		{"a --force", "hosts b, c: ", `"worthless":["b","c"]`},
+		{"a b --force", "host c: ", `"worthless":["c"]`},
+		{"a b c --force", "", ""},
+	} {
+		for _, asJSON := range []bool{false, true} {
+			if asJSON {
+				c.args, c.worthless = c.args+" --force --json", c.json
+			}
+			var out bytes.Buffer
+			if status := run(strings.Fields("init "+c.args+" --out "+dir), &out, os.Stderr); status != exitDone {
+				t.Fatalf("%s: status %d", c.args, status)
+			}
+			said, told := strings.ReplaceAll(strings.TrimSpace(out.String()), "\n", "|"), strings.Contains(out.String(), "worthless")
+			if asJSON {
+				said = strings.Join(strings.Fields(out.String()), "")
+			}
+			if told != (c.worthless != "") || !strings.Contains(said, c.worthless) {
+				t.Errorf("%s: %q", c.args, said)
+			}
+		}
+	}
+}
+
 // TestInitTidiesUpAfterItself: of one that was killed, which has left the hosts' keys, nothing is there after the next; what is others' stays.
 func TestInitTidiesUpAfterItself(t *testing.T) {
 	dir := t.TempDir()
@@ -92,7 +137,7 @@ func TestOneInitOfADirectory(t *testing.T) {
 	if status := run([]string{"init", "a", "--out", dir}, io.Discard, os.Stderr); status != exitDone {
 		t.Errorf("then: status %d", status)
 	}
-	if err := makeFleet(dir, []string{"b"}, time.Now(), false); !errors.Is(err, errFleetThere) { // it had looked before that one was done
+	if _, err := makeFleet(dir, []string{"b"}, time.Now(), false); !errors.Is(err, errFleetThere) { // it had looked before that one was done
 		t.Errorf("another after that: %v", err)
 	}
 }
