@@ -239,6 +239,9 @@ func (a *Agent) warnOfHost() {
 	for _, missing := range a.config.Missing() {
 		a.log.Warn("the configuration names what is not there", "missing", missing)
 	}
+	for _, slow := range a.config.Slow() {
+		a.log.Warn("memory goes over an uplink as slowly as the configuration says", "uplink", slow)
+	}
 	if err := a.id.Check(clock.Now()); err != nil {
 		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err, "cure", peer.Cure)
 	}

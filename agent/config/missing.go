@@ -47,3 +47,22 @@ func (c *Config) noEvents() (all []string) {
 	}
 	return all
 }
+
+// slowest is what no uplink that moves guests has less of, bit/s.
+const slowest = 64_000
+
+// Slow says which uplinks, here or of others, have a rate that is hardly meant, as where its unit was left out.
+func (c *Config) Slow() (all []string) {
+	look := func(where string, uplinks []Uplink) {
+		for i, u := range uplinks {
+			if 0 < u.Rate && u.Rate < slowest {
+				all = append(all, fmt.Sprintf("%suplinks[%d] %s: rate of %d bit/s; a number without a unit is bit/s, write rate: %[4]dmbit for %[4]d Mbit/s", where, i, u.Name, u.Rate))
+			}
+		}
+	}
+	look("", c.Uplinks)
+	for i, p := range c.Peers {
+		look(fmt.Sprintf("peers[%d] %s: ", i, p.Host), p.Uplinks)
+	}
+	return all
+}

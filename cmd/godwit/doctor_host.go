@@ -120,6 +120,9 @@ func configured(c *config.Config) []finding {
 	for _, missing := range c.Missing() {
 		out = append(out, lack("configuration", missing))
 	}
+	for _, slow := range c.Slow() {
+		out = append(out, note("configuration", slow))
+	}
 	return append(out, certificate(c, clock.Now()))
 }
 

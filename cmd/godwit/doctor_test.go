@@ -152,11 +152,11 @@ func tmpfs(t *testing.T) string {
 // TestDoctorOfTheConfiguration: each thing that it names is looked at.
 func TestDoctorOfTheConfiguration(t *testing.T) {
 	c := &config.Config{Host: "rome", Network: config.Network{Bridge: "no-bridge", LAN: "no-lan"}, Uplinks: []config.Uplink{
-		{Name: "public", Device: "lo", Address: netip.MustParseAddr("127.0.0.1")}, {Name: "private", Device: "no-such"},
+		{Name: "public", Device: "lo", Address: netip.MustParseAddr("127.0.0.1")}, {Name: "private", Device: "no-such", Rate: 200},
 	}, Fence: "/no/fence", State: "/dev/null/state", Run: t.TempDir()}
 	var out bytes.Buffer
 	printFindings(&out, configured(c))
-	for _, want := range []string{"LACK  guests' bridge network.bridge no-bridge", "network.lan no-lan", "ok    uplink public", "LACK  uplink private", "LACK  state          stat /dev/null/state: not a directory", "ok    run ", "LACK  configuration  fence /no/fence: no such file", "LACK  certificate"} {
+	for _, want := range []string{"LACK  guests' bridge network.bridge no-bridge", "network.lan no-lan", "ok    uplink public", "LACK  uplink private", "LACK  state          stat /dev/null/state: not a directory", "ok    run ", "LACK  configuration  fence /no/fence: no such file", "note  configuration  uplinks[1] private: rate of 200 bit/s", "LACK  certificate"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
