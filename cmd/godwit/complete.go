@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -126,6 +127,16 @@ func oneOf(c *cobra.Command, flag string, values []string) {
 	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the command has no such flag
 	}
+}
+
+// allKnown refuses a value of a flag that is none of those known.
+func allKnown(flag string, values, known []string) error {
+	for _, v := range values {
+		if !slices.Contains(known, v) {
+			return usageError{fmt.Errorf("--%s %s: unknown; allowed: %s", flag, v, strings.Join(known, ", "))}
+		}
+	}
+	return nil
 }
 
 // asked is what the agent knows; nothing where none answers in time.

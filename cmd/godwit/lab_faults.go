@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -30,6 +31,14 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 			if opts.Sample < 1 && !all {
 				return usageError{fmt.Errorf("lab faults --sample %d: no cell at all; all that are chosen are tried with --all", opts.Sample)}
 			}
+			for _, f := range []struct {
+				name          string
+				values, known []string
+			}{{"fault", opts.Faults, faultNames()}, {"phase", opts.Phases, phaseNames()}, {"mode", []string{cmp.Or(opts.Mode, migration.Modes[0])}, migration.Modes}} {
+				if err := allKnown(f.name, f.values, f.known); err != nil {
+					return err
+				}
+			}
 			if err := needRoot(); err != nil {
 				return err
 			}
@@ -57,6 +66,7 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 	f.StringSliceVar(&opts.Phases, "phase", nil, "these phases alone, such as switch")
 	f.StringVar(&opts.Mode, "mode", "", "of the migrations (auto); postcopy: most of memory follows the guest, slowly")
 	f.BoolVar(&opts.Again, "again", false, "try again what OUT has a result of")
+	oneOf(c, "fault", faultNames())
 	oneOf(c, "phase", phaseNames())
 	oneOf(c, "mode", migration.Modes)
 	return c
@@ -89,6 +99,13 @@ func sayFaults(c *cobra.Command, rep *lab.FaultReport, out string) error {
 func phaseNames() (out []string) {
 	for _, p := range migration.Phases {
 		out = append(out, string(p))
+	}
+	return out
+}
+
+func faultNames() (out []string) {
+	for _, f := range matrix.Faults {
+		out = append(out, f.Name)
 	}
 	return out
 }

@@ -172,8 +172,8 @@ func (r *requestFlags) request(guest, to string) (migration.Request, error) {
 		{"mode", req.Mode, migration.Modes}, {"transfer", req.Transfer, migration.Transfers},
 		{"network", req.Network, migration.Networks}, {"tunnel", req.TunnelKind, migration.Tunnels},
 	} {
-		if !slices.Contains(f.known, f.value) {
-			return req, usageError{fmt.Errorf("--%s %s: unknown; allowed: %s", f.name, f.value, strings.Join(f.known, ", "))}
+		if err := allKnown(f.name, []string{f.value}, f.known); err != nil {
+			return req, err
 		}
 	}
 	if t := req.Throttle; t < 0 || t > 99 {

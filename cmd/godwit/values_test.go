@@ -48,6 +48,9 @@ func TestFlagsSayWhatTheyTake(t *testing.T) {
 		"lab faults --sample 99999999999999999999":  `invalid argument "99999999999999999999" for "--sample" flag: too large; see`,
 		"lab faults --sample -99999999999999999999": `invalid argument "-99999999999999999999" for "--sample" flag: too small; see`,
 		"migrate web b --watch=maybe":               `invalid argument "maybe" for "--watch" flag: neither true nor false; see`,
+		"lab faults --phase switch,nope":            `godwit: --phase nope: unknown; allowed: check, prepare, seed, copy, switch, handover, settle`,
+		"lab faults --fault nope":                   `godwit: --fault nope: unknown; allowed: kill-source-agent, `,
+		"lab faults --mode nope":                    `godwit: --mode nope: unknown; allowed: auto, `,
 	} {
 		var out, errOut strings.Builder
 		if status := run(strings.Fields(line), &out, &errOut); status != exitUsage || !strings.Contains(errOut.String(), want) {
