@@ -32,9 +32,14 @@ func newBench() *cobra.Command {
 func newBenchTable(table bench.Table, short string) *cobra.Command {
 	var opts bench.Options
 	var rows, variants []string
-	var names []string
+	var names, ways []string
 	for _, r := range table.Rows {
 		names = append(names, r.Name)
+		for _, v := range r.Variants {
+			if !slices.Contains(ways, v.Name) {
+				ways = append(ways, v.Name)
+			}
+		}
 	}
 	c := &cobra.Command{
 		Use: table.Name, Short: short,
@@ -84,6 +89,7 @@ Exit status 1 where an aim is not reached.`,
 	c.Flags().StringSliceVar(&rows, "rows", nil, "only these rows")
 	oneOf(c, "rows", names)
 	c.Flags().StringSliceVar(&variants, "variants", nil, "only these variants; ratios are to the first of them")
+	oneOf(c, "variants", ways)
 	c.Flags().BoolVar(&opts.Again, "again", false, "run also what has a report already")
 	return c
 }

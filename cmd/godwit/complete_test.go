@@ -101,6 +101,7 @@ func TestCompletionOfTheProgram(t *testing.T) {
 		{"guest describe", "", files}, // a socket's path
 		{"help lab", "check down faults random run selftest up", nothing},
 		{"help migrate", "", nothing},
+		{"bench handover --variants", "godwit fresh moved mptcp tunnel", nothing},
 	} {
 		completeTime = time.Hour
 		if strings.HasSuffix(c.line, silent) {

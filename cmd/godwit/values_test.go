@@ -50,6 +50,7 @@ func TestFlagsSayWhatTheyTake(t *testing.T) {
 		"migrate web b --watch=maybe":               `invalid argument "maybe" for "--watch" flag: neither true nor false; see`,
 		"lab faults --phase switch,nope":            `godwit: --phase nope: unknown; allowed: check, prepare, seed, copy, switch, handover, settle`,
 		"lab faults --fault nope":                   `godwit: --fault nope: unknown; allowed: kill-source-agent, `,
+		"bench memory --rows idle --variants nope":  `row idle has no variant "nope"; it has: P, `,
 		"lab faults --mode nope":                    `godwit: --mode nope: unknown; allowed: auto, `,
 	} {
 		var out, errOut strings.Builder

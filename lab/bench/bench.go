@@ -51,7 +51,11 @@ func (r Row) Only(names []string) (Row, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(v Variant) bool { return v.Name == name })
 		if i < 0 {
-			return r, fmt.Errorf("row %s has no variant %q", r.Name, name)
+			has := make([]string, len(all))
+			for i, v := range all {
+				has[i] = v.Name
+			}
+			return r, fmt.Errorf("row %s has no variant %q; it has: %s", r.Name, name, strings.Join(has, ", "))
 		}
 		r.Variants = append(r.Variants, all[i])
 	}
