@@ -27,7 +27,8 @@ func wroteTime(was, now []byte) bool {
 	for at < len(now) && was[at] == now[at] {
 		at++
 	}
-	if at%4 != 0 || at+size > len(now) || !bytes.Equal(was[at+size:], now[at+size:]) {
+	at -= at % 4 // of 128 vCPUs the version's first byte is as it was
+	if at+size > len(now) || !bytes.Equal(was[at+size:], now[at+size:]) {
 		return false
 	}
 	word := func(page []byte, n int) uint32 { return binary.LittleEndian.Uint32(page[at+4*n:]) }

@@ -66,6 +66,8 @@ func TestPageOfKVM(t *testing.T) {
 	}{
 		"the time":                  {change: func(d []byte) { setTime(d, 4, 1795961800, 999999999) }},
 		"of two vCPUs":              {change: func(d []byte) { setTime(d, 6, 1795961799, 8) }},
+		"of 128 vCPUs":              {change: func(d []byte) { setTime(d, 2+2*128, 1795961799, 8) }},
+		"of 512 vCPUs":              {change: func(d []byte) { setTime(d, 2+2*512, 1795961800, 8) }},
 		"none":                      {change: func([]byte) {}},
 		"emulated":                  {change: func(d []byte) { setTime(d, 4, 1795961800, 8) }, emulated: true, want: second},
 		"a lost page":               {change: func(d []byte) { d[qemu.PageSize+5]++ }, want: second},
