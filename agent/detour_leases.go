@@ -174,7 +174,7 @@ func (a *Agent) settleOrphan(ctx context.Context, id string) error {
 	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		if d, ok := all[id]; ok {
 			if !here { // that it was flipped is not on the disk, and its taps are the next guest's
-				d.Taps = nil
+				d.Taps, d.Leaving = nil, nil
 				for i := range d.Away {
 					d.Away[i].Active, d.Away[i].Tap = true, ""
 				}

@@ -37,7 +37,7 @@ func (a *Agent) restoreDetours(ctx context.Context) {
 // Its tunnel has the keys and ends that it had, so the other end need not know.
 func (a *Agent) restoreDetour(ctx context.Context, id string) error {
 	d, ok := a.detours.Get(id)
-	if !ok || len(d.Away) == 0 {
+	if !ok || len(d.Away)+len(d.Leaving) == 0 {
 		return nil // nobody is reached through it
 	}
 	if _, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name); err == nil {

@@ -43,12 +43,12 @@ func (all writtenDetours) Check() error {
 // none, more than a guest may have.
 func (d *Detour) Check() error {
 	taps := slices.Clone(d.Taps)
-	entries := len(d.Away) + len(d.Visiting) + len(d.Coming) + len(d.Standing)
+	entries := len(d.Away) + len(d.Visiting) + len(d.Coming) + len(d.Leaving) + len(d.Standing)
 	addrs := d.Addresses()
 	for _, a := range slices.Concat(d.Away, d.Standing) {
 		taps = append(taps, a.Tap)
 	}
-	for _, v := range slices.Concat(d.Visiting, d.Coming) {
+	for _, v := range slices.Concat(d.Visiting, d.Coming, d.Leaving) {
 		taps, addrs = append(append(taps, v.Tap, v.Tunnel), v.Taps...), append(addrs, v.Addr)
 	}
 	if d.OffLink != nil {

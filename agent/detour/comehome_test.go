@@ -3,12 +3,15 @@ package detour
 import (
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/netstate"
 )
 
@@ -55,6 +58,40 @@ func TestGoesHomeOnThisLink(t *testing.T) {
 	}
 	if goes.Leave(nil); goes.Leaving != nil {
 		t.Error("it is not forgotten when the guest has gone")
+	}
+}
+
+// TestGoesHomeAfterRestart: an agent that is started again after the flip knows which addresses go home: what it had published is not again, and what
+// neighbours send goes after the guest. A file of an older release, which did not write that down, is read.
+func TestGoesHomeAfterRestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "detours.json")
+	spare := net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	came := detourOf("m-00000001-rome", 1, nil, []netstate.Visiting{{Addr: ours, Tunnel: "gwt-00000001", Taps: []string{"t0a"}, Publish: 7}}, "t0a")
+	goes := detourOf("m-00000002-rome", 2, nil, nil, "t0a")
+	for _, d := range []*Detour{came, goes} {
+		d.Tunnel.Name, d.Tunnel.Dir = "gwt-"+d.ID[2:10], "/run/godwit/tunnels"
+	}
+	for _, leaving := range [][]netstate.Visiting{nil, {{Addr: ours, Known: spare}}} {
+		goes.Leaving, goes.Led = leaving, true
+		if err := statefile.Write(path, map[string]*Detour{came.ID: came, goes.ID: goes}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Load(path, config.Network{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.byID[goes.ID].Led = true // as Flip does again
+		want := slices.Clone(came.Visiting)
+		if leaving != nil {
+			want[0].Known, want[0].Leaves, want[0].Active = spare, goes.Tunnel.Name, true
+		}
+		if diff := cmp.Diff(want, s.want("web").Visiting, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Error(diff)
+		}
+	}
+	goes.Leaving = []netstate.Visiting{{}}
+	if err := goes.Check(); err == nil {
+		t.Error("an address that is none goes home")
 	}
 }
 

@@ -45,8 +45,8 @@ type Detour struct {
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
 	Sent   map[string][]netstate.Away `json:"sent,omitempty"`
 	// Leaving are addresses that go home with the guest to another host of this site, each with the MAC of its other NIC (Known). From the flip
-	// on (Led) what neighbours here send to them goes after the guest. Neither is on the disk.
-	Leaving []netstate.Visiting `json:"-"`
+	// on (Led, which is not on the disk) what neighbours here send to them goes after the guest.
+	Leaving []netstate.Visiting `json:"leaving,omitempty"`
 	Led     bool                `json:"-"`
 	// Standing are addresses of another host that this one, its subnet agent, is to send away
 	// as soon as the tunnel stands at both ends; see Stand.
