@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"godwit/agent/care"
@@ -11,21 +12,25 @@ import (
 	"godwit/migration"
 )
 
-// nameSettle is how long a migration's end waits for the first tries, so that their
+// nameSettle is how long a migration's end waits for the first try, so that its
 // outcome is in its report.
 const nameSettle = 3 * time.Second
 
 // tellNames has the name server know the guest's next addresses. It never holds up a
-// migration: what goes wrong becomes a note. done is closed when it has ended.
+// migration: what goes wrong becomes a note. done is closed when it has ended, or the first try has failed.
 func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan struct{}) {
 	if a.config.DNS == nil || plan.KeepsAddress() {
 		return nil
 	}
-	ended := make(chan struct{})
+	tried := make(chan struct{})
+	over := sync.OnceFunc(func() { close(tried) })
 	a.actors.Go(func() {
-		defer close(ended)
+		defer over()
 		still := func() bool { return a.hasAddresses(plan.Guest, plan.Next) }
-		text := a.config.DNS.Tell(a.ctx, plan.Guest, seen(plan.Next), still, func(text string) { a.remark(plan.ID, rec, text) })
+		text := a.config.DNS.Tell(a.ctx, plan.Guest, seen(plan.Next), still, func(text string) {
+			a.remark(plan.ID, rec, text)
+			over()
+		})
 		if text == "" {
 			return // the agent ends, and the next one goes on
 		}
@@ -34,7 +39,7 @@ func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan 
 			a.namesOver(plan.Guest)
 		}
 	})
-	return ended
+	return tried
 }
 
 // namesOver writes down that the name server is not to be told of the guest any more.

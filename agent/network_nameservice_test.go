@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"context"
 	"net/netip"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/care"
@@ -36,6 +40,34 @@ func TestTellNames(t *testing.T) {
 	if err := statefile.Read(path, &rep); err != nil || len(rep.Notes) != 1 || len(rec.Snapshot().Notes) != 1 {
 		t.Errorf("notes in the history %v, in memory %v, %v", rep.Notes, rec.Snapshot().Notes, err)
 	}
+}
+
+// TestNamesNotTaken: a move's end waits for what comes of the first try, and for none after it: that the name server could not be told is in its report
+// then, and that it was told at last comes into the history.
+func TestNamesNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := bareAgent(t, &config.Config{DNS: &nameserver.Config{Key: nameserver.Key{File: filepath.Join(t.TempDir(), "none")}}})
+		ctx, cancel := context.WithCancel(t.Context())
+		a.ctx = ctx
+		here := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
+		a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}}
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", Next: []migration.Address{here}}
+		rec := record.New("paris", plan, time.Now())
+		begun := time.Now()
+		awaitNames(ctx, a.tellNames(plan, rec))
+		if waited := time.Since(begun); waited > 0 {
+			t.Errorf("it waits for %v", waited)
+		}
+		if notes := rec.Snapshot().Notes; len(notes) != 1 || !strings.Contains(notes[0], "trying again") {
+			t.Errorf("noted: %q", notes)
+		}
+		time.Sleep(time.Hour)
+		if notes := rec.Snapshot().Notes; len(notes) != 2 || !strings.Contains(notes[1], "given up") {
+			t.Errorf("noted in the end: %q", notes)
+		}
+		cancel()
+		a.actors.Wait()
+	})
 }
 
 // TestNameOfAGuestThatWentOn: the name server is not told, later on, of addresses that the guest has left: its next host has told it of
