@@ -234,3 +234,26 @@ func TestPromiseWhileAMigrationEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestPromisesOfTheNextMove: a move that ends here takes nothing from the next one of its guest, which has been promised its address meanwhile. What was
+// promised to the first is not kept for longer than that.
+func TestPromisesOfTheNextMove(t *testing.T) {
+	a, p := awaiting(t)
+	next := p.Plan.Next[0].Prefix.Addr()
+	if err := a.book.PromiseNext(p.Plan); err != nil {
+		t.Fatal(err)
+	}
+	m, err := a.incomingFor(p) // its disk's size is not said, so that it is undone at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.actors.Wait()
+	refusedBy(t, "it is over", a.book.Promise(next, "db"), "")
+	a.book.Release("db", next)
+	a.incoming[p.Plan.ID] = m
+	if err := a.book.PromiseNext(p.Plan); err != nil { // of the next try, which waits for the end of this one
+		t.Fatal(err)
+	}
+	a.forgetIncoming(p.Plan.ID)
+	refusedBy(t, "the next try was promised it", a.book.Promise(next, "db"), "guest web of this host has it")
+}

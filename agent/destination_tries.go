@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -69,6 +68,9 @@ func (a *Agent) incomingFor(p talk.Preparation) (*incoming, error) {
 	if found || err != nil {
 		return m, err
 	}
+	for _, next := range m.plan.Next { // it comes with them from now on. What is promised to its guest later is for its next move
+		a.book.Release(m.plan.Guest, next.Prefix.Addr())
+	}
 	if err := a.beginJournal(m); err != nil {
 		a.mu.Lock()
 		delete(a.incoming, p.Plan.ID)
@@ -128,12 +130,8 @@ func (a *Agent) admitIncoming(p talk.Preparation) (m *incoming, found bool, err 
 
 func (a *Agent) forgetIncoming(id string) {
 	a.mu.Lock()
-	m, ok := a.incoming[id]
+	defer a.mu.Unlock()
 	delete(a.incoming, id)
-	a.mu.Unlock()
-	if ok { // not under a.mu: who promises an address asks by it what is taken
-		a.book.Release(m.plan.Guest, netip.Addr{})
-	}
 }
 
 func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
