@@ -253,18 +253,7 @@ func (a *Agent) takeBack(ctx context.Context, id string, word api.TakeBack) erro
 		return refuse("%s; switch %s, or the guest's QEMU there, off, then say --fenced; or configure a fence", d.There, m.plan.To)
 	}
 	in := migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "taken back: " + why}}
-	select {
-	case m.inbox <- in:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	until := time.Now().Add(limits.Word.For)
-	for m.snapshot().Epoch == d.Epoch {
-		if time.Now().After(until) || !sleep(ctx, 10*time.Millisecond) {
-			return refuse("it could not be journalled, or the destination answered first; see `godwit watch %s` and the agent's log", id)
-		}
-	}
-	return nil
+	return m.hear(ctx, in, d.Epoch, refuse)
 }
 
 // giveUp is a person's word, at a destination, that what may have run here is given up.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,8 @@ type outgoing struct {
 	itself    string // the plan's transfer where QEMU sends by itself (direct), else ""; for others to read: the check changes the plan
 
 	told atomic.Pointer[migration.Source] // state, for others to read; see snapshot
+
+	words sync.Map // persons' words, by their Problem: whether each was taken; see settleWord
 }
 
 // snapshot is the state for everybody but its own goroutine.
@@ -78,12 +81,10 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 			return
 		}
 		if len(effects) == 0 {
-			select {
-			case pending = <-m.inbox:
-				continue
-			case <-ctx.Done():
+			if pending, err = m.next(ctx); err != nil {
 				return
 			}
+			continue
 		}
 		var stop bool
 		begun := time.Now()
@@ -109,6 +110,20 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 // repairPause is between tries of what must be repaired forward.
 const repairPause = 300 * time.Millisecond
 
+// next waits for what somebody says.
+func (m *outgoing) next(ctx context.Context) (migration.Input, error) {
+	for {
+		select {
+		case in := <-m.inbox:
+			if m.heeds(in) {
+				return in, nil
+			}
+		case <-ctx.Done():
+			return migration.Input{}, ctx.Err()
+		}
+	}
+}
+
 // await performs effect and returns what came of it; an abort or the guest's end
 // ends the effect first, and is returned in its stead.
 func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migration.Input, stop bool) {
@@ -122,6 +137,8 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 			return m.verdict(effect, err), false
 		case in := <-m.inbox:
 			switch {
+			case !m.heeds(in):
+				continue
 			case (in.Kind == migration.TakeBack || in.Kind == migration.Lose) && m.state.Released():
 			case in.Kind == migration.Abort && m.state.Again: // it turns back already, and that is where it ends
 				m.callOff(in)
