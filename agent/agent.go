@@ -165,7 +165,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.serveMetrics(ctx, scraped)
 	go a.keepDetours(ctx)
 	a.actors.Go(func() { a.keepBoots(ctx) })
-	a.actors.Go(func() { logs.Bound(ctx, filepath.Join(a.config.Run, "guests"), a.tunnelDir(), a.log) })
+	a.actors.Go(func() { a.boundLogs(ctx) })
 	a.actors.Go(func() { a.boundHistory(ctx) })
 	if a.config.Network.V6.IsValid() {
 		go a.routers.Listen(ctx, a.config.Network.LAN, a.log)
@@ -174,6 +174,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
 	a.serveUntil(ctx)
 	return nil
+}
+
+// boundLogs keeps short what is written beside guests and tunnels, until ctx ends.
+func (a *Agent) boundLogs(ctx context.Context) {
+	logs.Bound(ctx, filepath.Join(a.config.Run, "guests"), a.tunnelDir(), a.log)
 }
 
 // serveUntil returns when ctx has ended, and everything that the agent does has come to a stop.
