@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"godwit/agent/statefile"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/policy"
 )
@@ -111,7 +112,7 @@ func (s *Store) Report(id string) (Report, bool) {
 	return rep, known
 }
 
-// Reports lists the migrations of this host, the newest first: all since the agent started, and as
+// Reports lists the migrations of this host, the one that began last first: all since the agent started, and as
 // many that ended under earlier agents as make recordsKept.
 func (s *Store) Reports() []Report {
 	out := []Report{}
@@ -119,8 +120,26 @@ func (s *Store) Reports() []Report {
 		out = append(out, rec.Snapshot())
 	}
 	out = append(out, s.endedBefore(recordsKept-len(out), out)...)
-	slices.SortFunc(out, func(x, y Report) int { return cmp.Compare(y.Requested, x.Requested) })
+	begun := begunBy(time.Now())
+	slices.SortFunc(out, func(x, y Report) int {
+		return cmp.Or(cmp.Compare(begun(y), begun(x)), cmp.Compare(y.Requested, x.Requested))
+	})
 	return out
+}
+
+// begunBy says when migrations began, unix ns, by the clock as it is now: each report has its times by the clock as that went then, which
+// may have been stepped since. What began before the host booted did so before all that began after that, whatever that clock showed.
+func begunBy(now time.Time) func(Report) int64 {
+	booted := now.UnixNano() - int64(clock.SinceBoot())
+	return func(r Report) int64 {
+		switch r.Boot {
+		case "": // not known, as of an older release
+			return r.Requested
+		case clock.Boot():
+			return r.Requested + booted - r.Booted
+		}
+		return min(r.Requested, booted)
+	}
 }
 
 // Copied is the last copy of memory to that host over our own data path, since this agent was started; paths there carry rate.

@@ -92,7 +92,7 @@ func TestRecordsAndTheClock(t *testing.T) {
 func TestReportsOfEarlierAgents(t *testing.T) {
 	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
 	keep := func(name, id string, at int64) {
-		if err := statefile.Write(filepath.Join(s.dir, name+".json"), Report{ID: id, Guest: "web", Requested: at, Ended: at + 1, Outcome: migration.Completed}); err != nil {
+		if err := statefile.Write(filepath.Join(s.dir, name+".json"), Report{ID: id, Guest: "web", Requested: at * 1e9, Ended: at*1e9 + 1, Outcome: migration.Completed}); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chtimes(filepath.Join(s.dir, name+".json"), time.Time{}, time.Unix(at, 0)); err != nil {
@@ -114,8 +114,8 @@ func TestReportsOfEarlierAgents(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.dir, "m-00000004.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.Add(New("paris", migration.Plan{ID: "m-00000003"}, time.Unix(0, 3)))
-	s.Add(New("paris", migration.Plan{ID: "m-00000005"}, time.Unix(0, 5)))
+	s.Add(New("paris", migration.Plan{ID: "m-00000003"}, time.Unix(3, 0)))
+	s.Add(New("paris", migration.Plan{ID: "m-00000005"}, time.Unix(5, 0)))
 	if got, want := listed(), []string{"m-00000005", "m-00000003", "m-00000002", "m-00000001"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
