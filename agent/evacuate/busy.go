@@ -82,7 +82,7 @@ func (e *evacuation) leftBy(ctx context.Context, name, id string) (rep record.Re
 			return rep, err
 		}
 	}
-	if id, err = e.lastOf(ctx, name, e.begun, nil); id == "" {
+	if id, err = e.lastOf(ctx, name, nil); id == "" {
 		return record.Report{}, err
 	}
 	if rep, err = e.host.Report(ctx, id); e.stayed(rep) {

@@ -72,6 +72,10 @@ func Run(ctx context.Context, host Host, req Request) (Result, error) {
 	if err := like.Check(); err != nil {
 		return Result{}, err
 	}
+	earlier, err := host.Reports(ctx)
+	if err != nil {
+		return Result{}, err
+	}
 	info, err := host.Host(ctx)
 	if err != nil {
 		return Result{}, err
@@ -80,7 +84,10 @@ func Run(ctx context.Context, host Host, req Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	e := &evacuation{host: host, name: info.Host, begun: time.Now(), req: req, hosts: hosts, guests: map[string]*Guest{}, running: map[string]int64{}}
+	e := &evacuation{host: host, name: info.Host, earlier: map[string]bool{}, req: req, hosts: hosts, guests: map[string]*Guest{}, running: map[string]int64{}}
+	for _, rep := range earlier {
+		e.earlier[rep.ID] = true
+	}
 	for err == nil {
 		if more := e.round(ctx, info); !more {
 			break
@@ -91,11 +98,11 @@ func Run(ctx context.Context, host Host, req Request) (Result, error) {
 }
 
 type evacuation struct {
-	host  Host
-	name  string
-	begun time.Time
-	req   Request
-	hosts []string // destinations
+	host    Host
+	name    string
+	earlier map[string]bool // migrations of before, by id: no time tells, as the host's clock may be set back meanwhile
+	req     Request
+	hosts   []string // destinations
 
 	mu      sync.Mutex
 	guests  map[string]*Guest // by name; one that has an outcome or a reason is done with
@@ -282,7 +289,6 @@ func (e *evacuation) ask(ctx context.Context, req migration.Request) (id string,
 		defer cancel()
 		return e.host.Migrate(ctx, req)
 	}
-	begun := time.Now()
 	if id, err = once(); !api.Unanswered(err) {
 		return id, err
 	}
@@ -297,23 +303,19 @@ func (e *evacuation) ask(ctx context.Context, req migration.Request) (id string,
 	if i >= 0 {
 		return info.Guests[i].Migration, nil
 	}
-	return e.lastOf(ctx, req.Guest, begun, err) // it has left already
+	return e.lastOf(ctx, req.Guest, err) // it has left already
 }
 
-// lastOf is the migration by which a guest left since; lost: what there is to say where none is known, as then it is not
-// known what became of it.
-func (e *evacuation) lastOf(ctx context.Context, guest string, since time.Time, lost error) (id string, err error) {
+// lastOf is the last migration by which a guest left that did not begin before the evacuation; lost: what there is to say where none
+// is known, as then it is not known what became of it.
+func (e *evacuation) lastOf(ctx context.Context, guest string, lost error) (id string, err error) {
 	all, err := e.host.Reports(ctx)
-	last := since.UnixNano()
-	for _, rep := range all {
-		if rep.Guest == guest && rep.From == e.name && rep.Requested >= last {
-			id, last = rep.ID, rep.Requested
+	for _, rep := range all { // the newest first
+		if rep.Guest == guest && rep.From == e.name && !e.earlier[rep.ID] {
+			return rep.ID, nil
 		}
 	}
-	if id == "" {
-		return "", errors.Join(lost, err)
-	}
-	return id, nil
+	return "", errors.Join(lost, err)
 }
 
 // follow hears a migration's story until its outcome, also doubt, which nobody here ends.

@@ -37,7 +37,7 @@ func TestLostAnswer(t *testing.T) {
 	gone.migrate = func(guest, _ string) error {
 		gone.mu.Lock()
 		defer gone.mu.Unlock()
-		gone.moves = map[string]*aMove{"m-0000000c": {record.Report{ID: "m-0000000c", Guest: guest, From: "b", To: "a", Requested: 1, Outcome: migration.Completed}, make(chan struct{})}}
+		gone.moves = map[string]*aMove{"m-0000000c": {record.Report{ID: "m-0000000c", Guest: guest, From: "b", To: "a", Requested: 1, Outcome: migration.Completed}, make(chan struct{}), time.Time{}}}
 		gone.guests = nil
 		return lost
 	}

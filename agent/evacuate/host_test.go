@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,12 +27,14 @@ type aHost struct {
 	moves   map[string]*aMove                                 // by id
 	running int
 	most    int
-	limits  []string // id rate, as set
+	limits  []string      // id rate, as set
+	ahead   time.Duration // the host's clock
 }
 
 type aMove struct {
 	report record.Report
 	over   chan struct{}
+	begun  time.Time // whatever the host's clock showed
 }
 
 func (h *aHost) Host(context.Context) (api.HostInfo, error) {
@@ -71,7 +74,7 @@ func (h *aHost) begin(id, guest, from, to string) {
 	if h.moves == nil {
 		h.moves = map[string]*aMove{}
 	}
-	m := &aMove{record.Report{ID: id, Guest: guest, From: from, To: to, Requested: time.Now().UnixNano()}, make(chan struct{})}
+	m := &aMove{record.Report{ID: id, Guest: guest, From: from, To: to, Requested: time.Now().Add(h.ahead).UnixNano()}, make(chan struct{}), time.Now()}
 	h.moves[id] = m
 	h.running++
 	h.most = max(h.most, h.running)
@@ -128,7 +131,8 @@ func (h *aHost) Report(_ context.Context, id string) (record.Report, error) {
 func (h *aHost) Reports(context.Context) (all []record.Report, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, m := range h.moves {
+	moves := slices.SortedFunc(maps.Values(h.moves), func(x, y *aMove) int { return y.begun.Compare(x.begun) })
+	for _, m := range moves {
 		all = append(all, m.report)
 	}
 	return all, nil
