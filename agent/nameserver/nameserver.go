@@ -12,6 +12,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -130,7 +131,7 @@ func (c Config) update(ctx context.Context, name string, addrs []netip.Addr, now
 	answer, _, err := client.ExchangeContext(ctx, m, c.address())
 	switch {
 	case answer != nil && answer.Rcode != dns.RcodeSuccess:
-		return refusal(answer)
+		return refusal(answer, now)
 	case err != nil:
 		return err
 	case answer.IsTsig() == nil: // the client verifies what it finds, and a signed request's answer is signed (RFC 8945 §5.3)
@@ -163,8 +164,8 @@ func (c Config) message(name string, addrs []netip.Addr) *dns.Msg {
 	return m
 }
 
-// refusal says what the server's answer means, and what to look at.
-func refusal(answer *dns.Msg) error {
+// refusal says what the server's answer means, to what was asked at now, and what to look at.
+func refusal(answer *dns.Msg, now time.Time) error {
 	code := dns.RcodeToString[answer.Rcode]
 	t := answer.IsTsig()
 	if t != nil && t.Error != dns.RcodeSuccess {
@@ -175,7 +176,7 @@ func refusal(answer *dns.Msg) error {
 	case dns.RcodeRefused:
 		hint = ": it does not let this key change the name"
 	case dns.RcodeNotAuth:
-		hint = ": " + notAuth(t)
+		hint = ": " + notAuth(t, now)
 	case dns.RcodeYXRrset:
 		hint = ": the name is an alias (CNAME), which has no addresses of its own; delete that record, or give guests other names"
 	case dns.RcodeNotZone:
@@ -186,7 +187,7 @@ func refusal(answer *dns.Msg) error {
 
 // notAuth says what a server means that answers NOTAUTH: of a signature that it does not take TSIG's own error says why
 // (RFC 8945 §5.2), and without one it is the zone (RFC 2136 §3.1.1).
-func notAuth(t *dns.TSIG) string {
+func notAuth(t *dns.TSIG, now time.Time) string {
 	if t == nil {
 		return "it does not know the key or the zone"
 	}
@@ -198,9 +199,24 @@ func notAuth(t *dns.TSIG) string {
 	case dns.RcodeBadSig:
 		return "its secret of this key is another"
 	case dns.RcodeBadTime:
-		return fmt.Sprintf("its clock and this host's differ by more than %v; set them right", fudge*time.Second)
+		return fmt.Sprintf("%s; they may differ by %v: set right the one that is wrong", clocks(t, now), fudge*time.Second)
 	}
 	return "it does not take the signature"
+}
+
+// clocks says how far a server's clock is from this host's, which showed now as it was asked. A server that minds says what its own
+// shows: 48 bits of seconds (RFC 8945 §5.2.3).
+func clocks(t *dns.TSIG, now time.Time) string {
+	there, err := strconv.ParseInt(t.OtherData, 16, 64)
+	if err != nil || len(t.OtherData) != 12 {
+		return "its clock and this host's differ"
+	}
+	at := time.Unix(there, 0)
+	ahead, word := at.Sub(now).Truncate(time.Second), "ahead of"
+	if ahead < 0 {
+		ahead, word = -ahead, "behind"
+	}
+	return fmt.Sprintf("its clock shows %s UTC, and is %v %s this host's", at.UTC().Format(time.DateTime), ahead, word)
 }
 
 // secretForm finds the secret in what tsig-keygen prints.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -133,13 +134,28 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateByAWrongClock: what the server refuses as the host's clock is wrong names the clock, and neither key nor zone.
+// TestUpdateByAWrongClock: what the server refuses as the host's clock is wrong says how far the clocks are apart, and names neither key nor zone.
 func TestUpdateByAWrongClock(t *testing.T) {
 	c := bind(t)
-	for _, now := range []time.Time{time.Unix(60, 0), time.Now().Add(-7 * time.Hour), time.Now().AddDate(30, 0, 0)} {
-		err := c.update(t.Context(), c.NameOf("web"), addrs("10.1.1.10"), now)
-		if want := "refused (NOTAUTH, BADTIME): its clock and this host's differ by more than 5m0s; set them right"; err == nil || err.Error() != want {
-			t.Errorf("at %v: %v, want %s", now, err, want)
+	for _, by := range []time.Duration{-50 * 365 * 24 * time.Hour, -7 * time.Hour, 30 * 365 * 24 * time.Hour} {
+		now := time.Now()
+		err := c.update(t.Context(), c.NameOf("web"), addrs("10.1.1.10"), now.Add(by))
+		word, want := "ahead of", -by
+		if by > 0 {
+			word, want = "behind", by
+		}
+		form := regexp.MustCompile(`^refused \(NOTAUTH, BADTIME\): its clock shows (.*) UTC, and is (.*) (ahead of|behind) this host's; they may differ by 5m0s: set right the one that is wrong$`)
+		said := form.FindStringSubmatch(fmt.Sprint(err))
+		if said == nil || said[3] != word {
+			t.Errorf("%v off: %v", by, err)
+			continue
+		}
+		took := time.Since(now).Truncate(time.Second) + 2*time.Second // its clock goes by seconds
+		if apart, err := time.ParseDuration(said[2]); err != nil || (apart-want).Abs() > took {
+			t.Errorf("%v off: %s, %v", by, said[2], err)
+		}
+		if at, err := time.Parse(time.DateTime, said[1]); err != nil || at.Sub(now).Abs() > took {
+			t.Errorf("%v off: its clock shows %s, %v", by, said[1], err)
 		}
 	}
 	if err := c.update(t.Context(), c.NameOf("web"), addrs("10.1.1.10"), time.Now().Add(-4*time.Minute)); err != nil {
@@ -264,5 +280,19 @@ func TestCheck(t *testing.T) {
 	}
 	if got := good.NameOf("Web"); got != "web.example.test." {
 		t.Errorf("name %q", got)
+	}
+}
+
+// TestClocksApart: a server that does not say what its clock shows, or nothing that can be one, differs from this host's.
+func TestClocksApart(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for other, want := range map[string]string{
+		"": "its clock and this host's differ", "00": "its clock and this host's differ", "zzzzzzzzzzzz": "its clock and this host's differ",
+		"0000000003e8": "its clock shows 1970-01-01 00:16:40 UTC, and is 0s ahead of this host's",
+		"000000000000": "its clock shows 1970-01-01 00:00:00 UTC, and is 16m40s behind this host's",
+	} {
+		if got := clocks(&dns.TSIG{OtherData: other}, now); got != want {
+			t.Errorf("%q: %s, want %s", other, got, want)
+		}
 	}
 }
