@@ -248,7 +248,7 @@ func (a *Agent) warnOfHost() {
 		a.log.Warn("memory goes over an uplink as slowly as the configuration says", "uplink", slow)
 	}
 	if err := a.id.Check(clock.Now()); err != nil {
-		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err, "cure", peer.Cure)
+		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err, "cure", peer.CureOf(err))
 	}
 }
 

@@ -10,6 +10,7 @@ package peer
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -55,6 +56,25 @@ type stamp struct {
 
 // Cure is what to do about certificates that are not there, or that nobody believes.
 const Cure = "`godwit init` makes a fleet's, see docs/agent.md, Certificates"
+
+// Untimely is the error of a certificate that is not good at the time which this host's clock shows.
+type Untimely struct{ Now, From, Until time.Time }
+
+func (u Untimely) Error() string {
+	shown := func(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" }
+	if u.Now.Before(u.From) {
+		return fmt.Sprintf("it is good from %s on, and this host's clock shows %s", shown(u.From), shown(u.Now))
+	}
+	return fmt.Sprintf("it expired at %s by this host's clock, which shows %s", shown(u.Until), shown(u.Now))
+}
+
+// CureOf is Cure of what Check says: a clock that is wrong is no fault of certificates.
+func CureOf(err error) string {
+	if errors.As(err, new(Untimely)) {
+		return "set the clock right if it is not; else " + Cure
+	}
+	return Cure
+}
 
 // LoadIdentity reads PEM files: the fleet's CA, this host's certificate and key. Its error says what to do.
 func LoadIdentity(ca, cert, key string) (*Identity, error) {
@@ -189,6 +209,10 @@ func (p *papers) check(now time.Time) error {
 	_, err := p.cert.Leaf.Verify(x509.VerifyOptions{
 		Roots: p.pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired { // the leaf's own: of a CA's there is none that is known
+		return Untimely{now, p.cert.Leaf.NotBefore, p.cert.Leaf.NotAfter}
+	}
 	return err
 }
 

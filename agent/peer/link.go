@@ -123,7 +123,7 @@ func (u *Unreachable) Disbelieved() bool {
 func (u *Unreachable) ask() string {
 	switch {
 	case u.Disbelieved():
-		return "are both hosts' certificates of this fleet, and not over? `godwit doctor` on each says it"
+		return "are both hosts' certificates of this fleet, not over, and their clocks right? `godwit doctor` on each says it"
 	case errors.As(u.Cause, new(pathless)):
 		return "name its uplinks in this agent's configuration"
 	case errors.Is(u.Cause, syscall.ECONNREFUSED):

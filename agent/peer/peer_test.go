@@ -207,7 +207,7 @@ func TestStrangers(t *testing.T) {
 		{"the caller has no certificate", &Identity{now: &papers{pool: ours["paris"].now.pool}}, "rome", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			const asks = "are both hosts' certificates of this fleet, and not over? `godwit doctor` on each says it"
+			const asks = "are both hosts' certificates of this fleet, not over, and their clocks right? `godwit doctor` on each says it"
 			link := linkTo(t, c.id, c.host, port)
 			err := ends(t, link, asks)
 			var away *Unreachable

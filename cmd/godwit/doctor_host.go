@@ -163,11 +163,14 @@ func certificate(c *config.Config, now time.Time) finding {
 		return lack("certificate", err.Error())
 	}
 	until := id.Expires().UTC().Format(time.DateOnly)
-	switch err := id.Check(now); {
+	err = id.Check(now)
+	switch {
 	case id.Host() != c.Host:
 		return lack("certificate", fmt.Sprintf("%s is host %q's, and the configuration is for host %s; give it the certificate of %s", c.TLS.Cert, id.Host(), c.Host, c.Host))
+	case errors.As(err, new(peer.Untimely)):
+		return lack("certificate", fmt.Sprintf("%s: %v; %s", c.TLS.Cert, err, peer.CureOf(err)))
 	case err != nil:
-		return lack("certificate", fmt.Sprintf("%s: other hosts do not believe it: %v; %s", c.TLS.Cert, err, peer.Cure))
+		return lack("certificate", fmt.Sprintf("%s: other hosts do not believe it: %v; %s", c.TLS.Cert, err, peer.CureOf(err)))
 	case id.Expires().Sub(now) < renewBefore:
 		return note("certificate", fmt.Sprintf("%s is good until %s; make the fleet's anew before (godwit init)", c.TLS.Cert, until))
 	}

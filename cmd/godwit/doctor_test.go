@@ -103,7 +103,9 @@ func TestDoctorOfTheCertificate(t *testing.T) {
 	c := &config.Config{Host: "rome", TLS: config.TLSFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "rome.pem"), Key: filepath.Join(dir, "rome.key")}}
 	looks(t, "now", certificate(c, now), "ok", "of host rome, good until ")
 	looks(t, "soon", certificate(c, now.AddDate(0, 11, 15)), "note", "is good until")
-	looks(t, "later", certificate(c, now.AddDate(1, 0, 1)), "LACK", "expired")
+	later := now.AddDate(1, 0, 1)
+	looks(t, "later", certificate(c, later), "LACK", "it expired at "+now.AddDate(1, 0, 0).UTC().Format(time.DateTime)+" UTC by this host's clock, which shows "+
+		later.UTC().Format(time.DateTime)+" UTC; set the clock right if it is not; else "+peer.Cure)
 	looks(t, "before", certificate(c, time.Unix(60, 0)), "ok", "of host rome, good until ") // a host that boots in 1970
 	c.Host = "paris"
 	looks(t, "another's", certificate(c, now), "LACK", `is host "rome"'s, and the configuration is for host paris`)
