@@ -43,6 +43,8 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 			switch {
 			case errors.Is(err, errFleetThere):
 				return usageError{fmt.Errorf("init %s: %w", dir, err)}
+			case errors.As(err, new(longAgo)):
+				return fmt.Errorf("init: %w", err)
 			case err != nil:
 				return fmt.Errorf("init: make certificates in %s: %w; name another directory by --out", dir, err)
 			}
@@ -68,10 +70,23 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 
 var errFleetThere = errors.New("a fleet's CA is there, and a new one would not know its certificates; name another directory by --out, or --force")
 
+// firstYear is the first in which there was Godwit: a clock that shows one before is wrong, as where a battery is missing.
+const firstYear = 2026
+
+// longAgo is what a clock shows that is wrong for sure.
+type longAgo time.Time
+
+func (at longAgo) Error() string {
+	return fmt.Sprintf("this host's clock shows %s UTC, and what is made is good until a year after that; set the clock right first", time.Time(at).UTC().Format(time.DateTime))
+}
+
 // makeFleet makes a CA, and a certificate for each host, in a directory; by force also where a fleet's is, and tells then of which other hosts
 // certificates are there that are worthless now. On error there is no CA that was not there before, as it comes last, when all else is in
 // its place, and no directory.
 func makeFleet(dir string, hosts []string, now time.Time, force bool) (worthless []string, err error) {
+	if now.Year() < firstYear {
+		return nil, longAgo(now)
+	}
 	made := missing(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, errors.Join(err, removeEmpty(made))

@@ -31,6 +31,18 @@ func TestInitSaysWhatAndWhere(t *testing.T) {
 	}
 }
 
+// TestInitByAClockOf1970: certificates that had ended long ago for every other host are not made.
+func TestInitByAClockOf1970(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "fleet")
+	_, err := makeFleet(dir, []string{"a"}, time.Unix(60, 0), false)
+	if want := "this host's clock shows 1970-01-01 00:01:00 UTC, and what is made is good until a year after that; set the clock right first"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something was made: %v", err)
+	}
+}
+
 // TestInitLeavesNoHalfFleet: where a file cannot be written there is no CA, which would bar the next try.
 func TestInitLeavesNoHalfFleet(t *testing.T) {
 	dir := t.TempDir()
