@@ -131,6 +131,9 @@ func (c *Client) open(ctx context.Context, method, path string, request any) (*h
 	if err == nil && json.Unmarshal(data, problem) == nil && problem.Text != "" {
 		return nil, problem
 	}
+	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed { // of what agents know they say more
+		return nil, fmt.Errorf("ask agent at %s: it does not know what it is asked, as one of another release (%s); start it again by the godwit of this release", c.socket, resp.Status)
+	}
 	return nil, fmt.Errorf("ask agent at %s: %s", c.socket, resp.Status)
 }
 
