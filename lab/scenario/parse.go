@@ -143,8 +143,11 @@ func (f *file) readEnd(top *object) {
 		}
 		return
 	}
-	if f.out.End.Timeout = o.duration("timeout", leastTimeout); f.out.End.Timeout == 0 {
-		o.wrong("timeout", "timeout of end is zero", units.AllowedDuration)
+	const unread = -1
+	if f.out.End.Timeout = o.duration("timeout", unread); f.out.End.Timeout <= 0 { // nothing is after it
+		if f.timed = false; f.out.End.Timeout == 0 {
+			o.wrong("timeout", "timeout of end is zero", units.AllowedDuration)
+		}
 	} else if after := f.out.End.AfterLastMigration; !o.has("after_last_migration") { // a short timeout leaves time before, too
 		f.out.End.AfterLastMigration = min(after, f.out.End.Timeout/2)
 	} else if after >= f.out.End.Timeout {

@@ -53,6 +53,8 @@ expect:
 		"a guest":                               {[][2]string{{"{name: g, site: a}", "[g]"}}, []string{"guest is"}},
 		"a guest's name":                        {[][2]string{{"{name: g,", "{name: -g,"}}, []string{"name"}},
 		"traffic":                               {[][2]string{{"{name: t,", "{name: [t],"}}, []string{"name of traffic is"}},
+		"a timeout of zero":                     {[][2]string{{"expect:\n", "end: {timeout: 0}\nexpect:\n"}}, []string{"timeout of end is zero"}},
+		"a timeout without its unit":            {[][2]string{{"expect:\n", "end: {timeout: 60}\nexpect:\n"}, {"at: 2s", "at: 20m"}}, []string{"timeout of end is 60"}},
 		"one that is there, and another's name": {[][2]string{{"guest: g, to: b", "guest: h, to: b"}}, []string{`unknown guest "h"`}},
 	} {
 		text := whole
