@@ -80,7 +80,8 @@ const (
 	mostOfEnd = 52
 )
 
-// connections are those of the guest, and of containers in it, that have an end on one of addrs.
+// connections are those of the guest, and of containers in it, that have an end on one of addrs. A handshake that waits for its third
+// packet is none yet, and what it will be is not known: a join is no subflow before, nor is MPTCP's first packet an MPTCP connection.
 func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 	all := []guest.Connection{}
 	multipath, plain, err := mptcp.All()
@@ -103,7 +104,7 @@ func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 		all = append(all, one)
 	}
 	for _, s := range plain {
-		if slices.Contains(addrs, s.Local.Addr()) && !finishing(s) {
+		if slices.Contains(addrs, s.Local.Addr()) && !finishing(s) && s.State != mptcp.StateSynRecv {
 			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: s.Local, Remote: s.Remote, State: s.State.String(), Fallback: s.Fallback})
 		}
 	}

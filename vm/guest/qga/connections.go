@@ -50,7 +50,7 @@ func shortToken(token string) string { return strings.TrimLeft(token, "0") }
 
 // Connections lists the guest's connections that have an end on one of addrs. An MPTCP
 // connection is named by the ends with which it began; one that fell back counts as TCP,
-// and that it did is not known.
+// and that it did is not known. A handshake that waits for its third packet is none yet: what it will be is not known, as it may be a join.
 func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (guest.Connections, error) {
 	table, err := c.list(ctx, socketScript+"\n"+multipathScript+forwardedScript(addrs))
 	if err != nil {
@@ -76,7 +76,7 @@ func (t sockets) connections(addrs []netip.Addr) guest.Connections {
 	}
 	for _, s := range t.tcp {
 		switch {
-		case !slices.Contains(addrs, s.local.Addr()), !s.live():
+		case !slices.Contains(addrs, s.local.Addr()), !s.live(), s.token == "" && s.state == "SYN-RECV":
 		case s.token == "":
 			add(guest.Connection{Kind: guest.KindTCP, Local: s.local, Remote: s.remote, State: s.state, Outward: s.outward})
 		default:

@@ -25,6 +25,7 @@ func TestConnections(t *testing.T) {
 			{"ESTAB", port("10.2.1.10:80"), port("10.9.1.2:4002"), "aa", 0, false},
 			{"ESTAB", port("10.1.1.10:22"), port("10.9.1.3:5000"), "", 0, false},
 			{"TIME-WAIT", port("10.1.1.10:22"), port("10.9.1.3:5001"), "", 0, false},
+			{"SYN-RECV", port("10.1.1.10:80"), port("10.9.1.2:4005"), "", 0, false}, // of a join before it is a subflow, or of whatever
 			{"ESTAB", port("10.2.1.10:22"), port("10.9.1.3:5002"), "", 0, false},
 		},
 		udp: []socket{{"ESTAB", port("10.1.1.10:53"), port("10.9.1.3:6000"), "", 0, false}},
