@@ -35,6 +35,22 @@ func TestIperf3Args(t *testing.T) {
 	}
 }
 
+// TestLooksDelayedOnce: a reading that waited for a processor is no reason to look away for ten times as long; one that takes long each time is.
+func TestLooksDelayedOnce(t *testing.T) {
+	const quick, slow = int64(time.Millisecond), int64(120 * time.Millisecond)
+	var o others
+	at := int64(0)
+	for i, c := range []struct{ took, away int64 }{
+		{quick, 10 * quick}, {slow, 10 * quick}, {quick, 10 * quick}, {slow, 10 * quick},
+		{slow, 10 * quick}, {slow, 10 * quick}, {slow, 10 * quick}, {slow, 10 * slow}, {quick, 10 * quick},
+	} {
+		at += int64(time.Second)
+		if o.rest(at, c.took); o.next != at+c.away {
+			t.Errorf("look %d: the next after %v, want %v", i, time.Duration(o.next-at), time.Duration(c.away))
+		}
+	}
+}
+
 // TestEachOfOthersMoves: of iperf3's connections each is told where it has got to, in the end and in each sample, by which
 // it counts as moved where its guest moved on; and that for control is none of them.
 func TestEachOfOthersMoves(t *testing.T) {

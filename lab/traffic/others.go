@@ -18,9 +18,14 @@ import (
 // read for more than a tenth of the time.
 const lookShare = 10
 
+// looksCompared are so many readings, of which the quickest says how long one takes. Of the others some may have waited for a processor:
+// ten times that would be without a look, and would be told as the program's own wait.
+const looksCompared = 5
+
 // others are the connections of a flow's program at one time.
 type others struct {
 	next  int64              // not read again before, unix ns
+	took  []int64            // ns, the last readings
 	found []mptcp.Connection // those that speak MPTCP
 	acked map[netip.AddrPort]uint64
 	heard map[string]*waits // by connection: between looks that saw more acknowledged
@@ -34,11 +39,17 @@ func (p *program) look(at int64) (gap int64) {
 		return 0
 	}
 	connections, plain, err := mptcp.All()
-	p.others.next = at + lookShare*(now()-at)
+	p.others.rest(at, now()-at)
 	if err != nil {
 		return 0
 	}
 	return p.others.take(connections, plain, netip.AddrPortFrom(p.Target, p.port()), at, p.Connections)
+}
+
+// rest says when the list is read again that was read at a time, and took so long.
+func (o *others) rest(at, took int64) {
+	o.took = append(o.took[max(0, len(o.took)-looksCompared+1):], took)
+	o.next = at + lookShare*slices.Min(o.took)
 }
 
 // take notes what the kernel listed of a flow of so many connections, and returns the longest wait that ended.
