@@ -23,8 +23,17 @@ func (m *outgoing) fit(ctx context.Context, local netip.Addr, remote netip.AddrP
 	path, err := probe.MTU(ctx, local, remote, m.work.accepted.Token, mtu+mostOverhead, 2*m.work.rtt+50*time.Millisecond)
 	m.work.pathMTU = path
 	if err != nil || path == 0 {
-		m.rec.Note(fmt.Sprintf("path %s → %s: its MTU is not known (%v); the tunnel's packets may go in fragments", local, remote.Addr(), err))
+		m.rec.Note(mtuUnknown(local, remote.Addr(), err))
 		return
 	}
 	m.plan.Fits = detour.Fitting(m.plan.Tunnel, local.Is6(), path, mtu)
+}
+
+// mtuUnknown says that the MTU of a path is not known, as asking failed, or, without an error, as nothing was answered.
+func mtuUnknown(local, remote netip.Addr, err error) string {
+	why := "no packet of 1000 bytes or more was answered: it may be cut by now"
+	if err != nil {
+		why = err.Error()
+	}
+	return fmt.Sprintf("path %s → %s: its MTU is not known (%s); the tunnel's packets may go in fragments", local, remote, why)
 }
