@@ -22,6 +22,10 @@ func (m *outgoing) noteUsers(ctx context.Context) {
 		others += fmt.Sprintf(" and %d of UDP", users.UDP)
 	}
 	can := users.MPTCP
+	if can > 0 && m.plan.Network == "drain" && !m.plan.Chosen {
+		m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections, which network drain leaves on their old address, and %s will live on through the tunnel", can, others))
+		return
+	}
 	if can > 0 && m.givesNone(netip.Addr.Is4) {
 		can -= m.alone(ctx, netip.Addr.Is4)
 	}

@@ -73,6 +73,24 @@ func TestNoteApart(t *testing.T) {
 	}
 }
 
+// TestNoteUsersOfDrain: with a network drain that was asked for none follows, and none is told as one that can.
+func TestNoteUsersOfDrain(t *testing.T) {
+	for _, c := range []struct {
+		users guest.Users
+		want  string
+	}{
+		{guest.Users{MPTCP: 2, TCP: 1}, "2 MPTCP connections, which network drain leaves on their old address, and 1 of plain TCP"},
+		{guest.Users{TCP: 1}, "0 MPTCP connections can follow; 1 of plain TCP"},
+	} {
+		plan := migration.Plan{Guest: "web", To: "rome", Network: "drain", Connections: c.users.MPTCP}
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{users: c.users}}
+		m.noteUsers(t.Context())
+		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); !strings.HasPrefix(notes, "before the move: "+c.want) {
+			t.Errorf("%+v: %q, want %q", c.users, notes, c.want)
+		}
+	}
+}
+
 // TestNoteUsers: connections are told as such that can follow where the destination gives the guest an address by which they do.
 func TestNoteUsers(t *testing.T) {
 	const v4, v6 = "10.1.1.10/24", "fd00:1:1::10/64"
