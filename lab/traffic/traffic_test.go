@@ -2,7 +2,6 @@ package traffic
 
 import (
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -214,6 +213,14 @@ func TestRareRecordsSurvive(t *testing.T) {
 	}
 }
 
+// went is what a flow's first subflow has sent and received, bytes.
+func went(s Sample) uint64 {
+	if len(s.Subflows) == 0 {
+		return 0
+	}
+	return s.Subflows[0].Sent + s.Subflows[0].Received
+}
+
 // TestSilentBetweenRecords: nothing goes over a silent connection while another is pinged, and at the end it is asked all the same.
 func TestSilentBetweenRecords(t *testing.T) {
 	name, _ := guest(t)
@@ -222,31 +229,29 @@ func TestSilentBetweenRecords(t *testing.T) {
 	for _, kind := range silent {
 		begin(t, c, Flow{Name: kind, Kind: kind, MPTCP: true, Every: time.Hour, Silent: true})
 	}
-	first, recorded := map[string]uint64{}, map[string]bool{}
-	went := func(s Sample) uint64 {
-		if len(s.Subflows) == 0 || !recorded[s.Flow] { // what it counts first is taken after its record was told
-			recorded[s.Flow] = s.Records > 0
-			return 0
-		}
-		bytes := s.Subflows[0].Sent + s.Subflows[0].Received
-		if first[s.Flow] == 0 {
-			first[s.Flow] = bytes
-		}
-		return bytes - first[s.Flow]
-	}
-	all := func(s Sample) bool { went(s); return len(first) == 2 }
-	waitFor(t, c, "the silent ones", all)
+	recorded := map[string]bool{}
+	waitFor(t, c, "their records", func(s Sample) bool { recorded[s.Flow] = s.Records > 0; return recorded[Requests] && recorded[Ticks] })
 	begin(t, c, Flow{Name: "pinged", Kind: Requests, MPTCP: true, Every: time.Hour})
-	waitFor(t, c, "twenty pings", func(s Sample) bool { return went(s) > 20*record.HeaderSize && s.Flow == "pinged" })
-	begin(t, c, Flow{Name: "later", Kind: Requests, Every: time.Hour}) // of the others is a sample then
-	heard := map[string]bool{}
-	waitFor(t, c, "the silent ones, later", func(s Sample) bool {
-		if bytes := went(s); bytes > 0 && slices.Contains(silent, s.Flow) {
-			t.Fatalf("%s: %d bytes went since its record", s.Flow, bytes)
+	pinged := func(n uint64) {
+		t.Helper()
+		waitFor(t, c, "pings", func(s Sample) bool { return s.Flow == "pinged" && went(s) > n*record.HeaderSize })
+	}
+	look := func(name string) map[string]uint64 { // as a flow begins there is a sample of the others
+		t.Helper()
+		begin(t, c, Flow{Name: name, Kind: Requests, Every: time.Hour})
+		seen := map[string]uint64{}
+		waitFor(t, c, "samples", func(s Sample) bool { seen[s.Flow] = went(s); return seen[name]*seen[Requests]*seen[Ticks] > 0 })
+		return seen
+	}
+	pinged(10)
+	before := look("early")
+	pinged(30)
+	after := look("later")
+	for _, kind := range silent {
+		if bytes := after[kind] - before[kind]; bytes != 0 {
+			t.Errorf("%s: %d bytes went since its record", kind, bytes)
 		}
-		heard[s.Flow] = true
-		return heard["later"] && heard[Requests] && heard[Ticks]
-	})
+	}
 	for _, kind := range silent {
 		stopped := now()
 		r := end(t, c, kind)
