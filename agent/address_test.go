@@ -251,6 +251,16 @@ func TestPromisesOfTheNextMove(t *testing.T) {
 	refusedBy(t, "it is over", a.book.Promise(next, "db"), "")
 	a.book.Release("db", next)
 	a.incoming[p.Plan.ID] = m
+	if err := a.book.PromiseNext(p.Plan); err != nil { // its source asks again, as the answer was lost
+		t.Fatal(err)
+	}
+	if again, err := a.incomingFor(p); again != m || err != nil {
+		t.Fatalf("asked again: %p and not %p, %v", again, m, err)
+	}
+	a.forgetIncoming(p.Plan.ID)
+	refusedBy(t, "it was asked for again", a.book.Promise(next, "db"), "")
+	a.book.Release("db", next)
+	a.incoming[p.Plan.ID] = m
 	if err := a.book.PromiseNext(p.Plan); err != nil { // of the next try, which waits for the end of this one
 		t.Fatal(err)
 	}

@@ -65,11 +65,14 @@ func (a *Agent) awaitEarlier(ctx context.Context, plan migration.Plan) {
 // release that waits for that disk makes another guest stand still.
 func (a *Agent) incomingFor(p talk.Preparation) (*incoming, error) {
 	m, found, err := a.admitIncoming(p)
-	if found || err != nil {
-		return m, err
+	if err != nil {
+		return nil, err
 	}
 	for _, next := range m.plan.Next { // it comes with them from now on. What is promised to its guest later is for its next move
 		a.book.Release(m.plan.Guest, next.Prefix.Addr())
+	}
+	if found {
+		return m, nil
 	}
 	if err := a.beginJournal(m); err != nil {
 		a.mu.Lock()

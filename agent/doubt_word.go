@@ -18,6 +18,9 @@ func (m *outgoing) hear(ctx context.Context, in migration.Input, epoch uint64, r
 	}
 	until := time.Now().Add(limits.Word.For)
 	for m.snapshot().Epoch == epoch {
+		if why := m.dropped(in); why != "" {
+			return refuse("%s; nothing was changed, see `godwit watch %s`", why, m.plan.ID)
+		}
 		if !time.Now().After(until) && sleep(ctx, 10*time.Millisecond) {
 			continue
 		}
@@ -38,4 +41,21 @@ func (m *outgoing) heeds(in migration.Input) bool {
 func (m *outgoing) settleWord(in migration.Input, taken bool) bool {
 	settled, _ := m.words.LoadOrStore(in.Problem, taken) // each has a Problem of its own
 	return settled == true
+}
+
+// notTaken is why a word that was taken came to nothing.
+type notTaken string
+
+// drop has a person whose word was heeded know that it came to nothing.
+func (m *outgoing) drop(in migration.Input, why string) {
+	if in.Kind == migration.TakeBack {
+		m.words.Store(in.Problem, notTaken(why))
+	}
+}
+
+// dropped is why a person's word came to nothing; "": it may come into force, or did.
+func (m *outgoing) dropped(in migration.Input) string {
+	settled, _ := m.words.Load(in.Problem)
+	why, _ := settled.(notTaken)
+	return string(why)
 }

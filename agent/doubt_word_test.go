@@ -3,13 +3,18 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"godwit/agent/agenttest"
 	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/journal"
 	"godwit/agent/limits"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -66,5 +71,49 @@ func TestWordThatIsNotTaken(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestWordThatCouldNotBeWritten: a person whose word could not be written down hears that at once, and that nothing was changed: it does not come into
+// force later.
+func TestWordThatCouldNotBeWritten(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	asked := make(chan struct{}, 1)
+	link := linked(t, "paris", "rome", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-r.Context().Done() // it never answers
+	}))
+	a := bareAgent(t, &config.Config{Host: "paris", State: t.TempDir(), Patience: time.Minute})
+	a.ctx, a.log, a.detours = t.Context(), slog.New(slog.DiscardHandler), detour.New("", config.Network{}, map[string]*detour.Detour{})
+	log, err := journal.Create(t.TempDir(), plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &outgoing{
+		a: a, guest: &Guest{}, plan: plan, link: link, state: sourceDoing(t, migration.Release), log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
+		inbox: make(chan migration.Input, 1),
+	}
+	m.setState(m.state)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.run(ctx, migration.Input{Kind: migration.Restarted})
+	}()
+	defer func() { end(); <-ended }()
+	<-asked
+	if err := log.Close(); err != nil { // it takes nothing from now on
+		t.Fatal(err)
+	}
+	in := migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked}}
+	err = m.hear(t.Context(), in, m.snapshot().Epoch, func(format string, args ...any) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(format, args...)}
+	})
+	agenttest.Refused(t, "its journal takes nothing", err, migration.CodeUsage, "write journal", "nothing was changed")
+	if epoch := m.snapshot().Epoch; epoch != 2 {
+		t.Errorf("its epoch is %d by now", epoch)
 	}
 }

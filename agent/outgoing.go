@@ -16,6 +16,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/uplinks"
 	"godwit/agent/written"
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -51,7 +52,7 @@ type outgoing struct {
 
 	told atomic.Pointer[migration.Source] // state, for others to read; see snapshot
 
-	words sync.Map // persons' words, by their Problem: whether each was taken; see settleWord
+	words sync.Map // persons' words, by their Problem: whether each was taken, or why it came to nothing; see settleWord
 }
 
 // snapshot is the state for everybody but its own goroutine.
@@ -69,6 +70,7 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 	for {
 		effects, err := m.step(pending)
 		if err != nil {
+			m.drop(pending, oneline.Of(err.Error()))
 			m.a.log.Error("migration", "id", m.plan.ID, "error", err)
 			if effects = []migration.Effect{m.state.Doing()}; !sleep(ctx, repairPause) { // what was ended for it goes on
 				return
@@ -147,6 +149,7 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 				}
 				continue
 			case m.state.Released() || m.state.Course != migration.Forward:
+				m.drop(in, "it is being undone, or the destination answered first")
 				continue // too late to turn back, or turning back already
 			}
 			cancel()
