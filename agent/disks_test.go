@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -158,5 +159,46 @@ func TestRemovedDisksStayRemoved(t *testing.T) {
 		if _, err := os.Lstat(path); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}
+	}
+}
+
+// TestDisksThatCameAreSynced: a disk that came here is put on the storage before the source drops its own. Where that fails it stays so until a person
+// has seen to it, whichever agent asks, and is told. One that is elsewhere is not ours to see to.
+func TestDisksThatCameAreSynced(t *testing.T) {
+	a, p := awaiting(t)
+	path := diskOf(t, a, "web", 2)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	brought := func(disks ...vm.Disk) *incoming {
+		m := &incoming{a: a, plan: p.Plan, work: &destinationWork{guest: &Guest{}}, rec: record.New("rome", p.Plan, time.Now())}
+		m.work.guest.Held.Description.Disks = disks
+		return m
+	}
+	ours, elsewhere := vm.Disk{ID: "vda", Path: path}, vm.Disk{ID: "vdb", Path: filepath.Join(t.TempDir(), "shared.raw")}
+	m := brought(ours, elsewhere)
+	if err := m.work.arrived.Make(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.syncDisks(); err != nil { // that elsewhere is not even there
+		t.Fatal(err)
+	}
+	m.work.arrived.Close() // so that a sync fails
+	if err := m.syncDisks(); err == nil || len(m.rec.Snapshot().Notes) != 1 {
+		t.Errorf("%v, noted %q", err, m.rec.Snapshot().Notes)
+	}
+	mark := a.config.StatePath("unsynced-" + p.Plan.ID)
+	if _, err := os.Stat(mark); err != nil {
+		t.Error(err)
+	}
+	later := brought(ours)
+	if err := later.syncDisks(); err == nil {
+		t.Error("a later agent has its source drop it")
+	}
+	if err := os.Remove(mark); err != nil { // a person
+		t.Fatal(err)
+	}
+	if err := later.syncDisks(); err != nil {
+		t.Error(err)
 	}
 }

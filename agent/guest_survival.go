@@ -46,7 +46,7 @@ func (m *incoming) survive(ctx context.Context) {
 	if m.rec.Snapshot().Survival != nil {
 		return
 	}
-	o := record.Judge{Held: migration.Bare(m.plan.Held), Next: migration.Bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Home: m.plan.GoesHome(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
+	o := record.Judge{Held: migration.Bare(m.plan.Held), Next: migration.Bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Home: m.atHome(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
 	if o.Keeps {
 		o.Next = nil
 	}
@@ -72,6 +72,12 @@ func (m *incoming) survive(ctx context.Context) {
 		s.AddFlows(flows, o.Held, s.Unknown != "")
 	}
 	m.rec.Edit(func(r *record.Report) { r.Survival = s })
+}
+
+// atHome says whether all addresses of the guest are at home here by now.
+func (m *incoming) atHome() bool {
+	held := m.work.guest.held().Addresses
+	return len(held) > 0 && !slices.ContainsFunc(held, func(addr migration.Address) bool { return addr.Home != m.a.config.Host })
 }
 
 // followSurvival looks what became of the connections that a detour still carried; last: before it ends.

@@ -149,7 +149,8 @@ func (m *outgoing) dataPath() *record.DataPath {
 	if m.work.lanes == nil {
 		return nil
 	}
-	return datapath.Figures(m.laneStats(), m.work.largestQueue)
+	s := m.laneStats() // which may be the largest
+	return datapath.Figures(s, m.work.largestQueue)
 }
 
 // noteDataPath keeps the last figures.

@@ -16,21 +16,6 @@ import (
 // beside all that, and the old one would be looked for where it is not: such a guest keeps its address. So does one
 // whose other NIC is a part of a bridge or a bond: nobody would get to an address there.
 
-// settleHome has a guest that kept its addresses where it was, and goes home with all of them, keep them there as well, where
-// nobody has said otherwise: its clients and the name service know them, and no tunnel is needed. Before anything asks
-// what a next address takes: such a guest may have no NIC for it, or nobody in it who could set it.
-func (m *outgoing) settleHome() {
-	if m.plan.Network != "auto" || m.plan.Want.IsValid() || !m.plan.GoesHome() {
-		return
-	}
-	m.plan.Network = "tunnel"
-	var held []netip.Prefix
-	for _, addr := range m.plan.Held {
-		held = append(held, addr.Prefix)
-	}
-	m.rec.Note(fmt.Sprintf("network auto: it keeps %s, which %s is the home of, and needs no tunnel there (network tunnel)", joined(held), m.plan.To))
-}
-
 // settleAbove has such a guest keep its address, where nobody has said otherwise.
 func (m *outgoing) settleAbove(info guest.Info) error {
 	device, addr := above(info, migration.Bare(m.plan.Held))

@@ -57,33 +57,3 @@ func TestAddressAboveTheNIC(t *testing.T) {
 		}
 	}
 }
-
-// TestGoesHome: a guest that has nothing but addresses which are at home where it goes keeps them, unless somebody said otherwise.
-func TestGoesHome(t *testing.T) {
-	rome, oslo := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}, migration.Address{Prefix: netip.MustParsePrefix("10.3.1.20/24"), Home: "oslo"}
-	for _, c := range []struct {
-		name, network, next, want string
-		held                      []migration.Address
-	}{
-		{name: "home", network: "auto", held: []migration.Address{rome}, want: "tunnel"},
-		{name: "home, with both families", network: "auto", held: []migration.Address{rome, {Prefix: netip.MustParsePrefix("fd00:2::20/64"), Home: "rome"}}, want: "tunnel"},
-		{name: "elsewhere", network: "auto", held: []migration.Address{oslo}, want: "auto"},
-		{name: "home, with an address of another site", network: "auto", held: []migration.Address{oslo, rome}, want: "auto"},
-		{name: "home, to have another address", network: "auto", next: "10.2.1.30", held: []migration.Address{rome}, want: "auto"},
-		{name: "home, as it was asked for", network: "mptcp", held: []migration.Address{rome}, want: "mptcp"},
-		{name: "home, with none", network: "auto", want: "auto"},
-	} {
-		plan := migration.Plan{Network: c.network, Held: c.held, From: "oslo", To: "rome"}
-		if c.next != "" {
-			plan.Want = netip.MustParseAddr(c.next)
-		}
-		m := &outgoing{plan: plan, rec: record.New("oslo", plan, time.Now())}
-		m.settleHome()
-		if m.plan.Network != c.want {
-			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
-		}
-		if notes := m.rec.Snapshot().Notes; (len(notes) > 0) != (c.network != c.want) {
-			t.Errorf("%s: notes %q", c.name, notes)
-		}
-	}
-}

@@ -84,6 +84,7 @@ func (m *outgoing) checkGuest(ctx context.Context) error {
 	if err := m.askGuest(ctx); err != nil {
 		return err
 	}
+	m.noteHome()
 	m.rec.Edit(func(r *record.Report) { r.Mode, r.Transfer, r.Network = m.plan.Mode, m.plan.Transfer, m.plan.Network })
 	return nil
 }
@@ -112,6 +113,7 @@ func (m *outgoing) askGuest(ctx context.Context) error {
 	m.noteUnread(info.Unread)
 	m.dropFirst(ctx)
 	m.noteUntold(info)
+	m.reconsiderHome(info)
 	if err := m.settleAbove(info); err != nil {
 		return err
 	}

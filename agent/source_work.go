@@ -40,6 +40,7 @@ type sourceWork struct {
 	users        guest.Users     // of the addresses that the guest has, as it said in check
 	noIPv6       bool            // see lacksIPv6
 	boot         string          // see care.Held.ComesIn
+	home         bool            // it keeps its addresses as it goes home, and nobody asked for it
 	guestPath    peer.Path       // over which the tunnel is led
 	rtt          time.Duration   // to the destination, by guestPath
 	trips        []time.Duration // round trips of memory's paths, in their order; nil: an earlier agent probed them

@@ -138,11 +138,6 @@ type Plan struct {
 // KeepsAddress says whether the guest keeps its address for good.
 func (p Plan) KeepsAddress() bool { return p.Network == "tunnel" }
 
-// GoesHome says whether all the guest's addresses are at home at the destination.
-func (p Plan) GoesHome() bool {
-	return len(p.Held) > 0 && !slices.ContainsFunc(p.Held, func(a Address) bool { return a.Home != p.To })
-}
-
 // OwnPath says whether memory takes our own data path.
 func (p Plan) OwnPath() bool { return p.Transfer == "lanes" || p.Multipath() }
 

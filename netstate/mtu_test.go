@@ -31,7 +31,7 @@ func TestMTU(t *testing.T) {
 			w.IP("hb", fmt.Sprintf("link set dev up0 mtu %d", path))
 			for _, name := range []string{"gw4", "gw6"} {
 				c := cell{w, fmt.Sprintf("MTU %d over %d by %s", mtu, path, name), name, mtu, far}
-				c.try((path - tunnel.Overhead(tunnel.WireGuard, name == "gw6")) / 16 * 16) // as the agent has it (fitting)
+				c.try((path - tunnel.Overhead(tunnel.WireGuard, name == "gw6")) / 16 * 16) // as the agent has it (detour.Fitting)
 			}
 		}
 	}

@@ -265,10 +265,10 @@ func (r *Report) Enter(p migration.Phase, at int64) bool {
 	return true
 }
 
-// HearResumed keeps when the guest ran at the destination, which told it late, or never: its
+// hearResumed keeps when the guest ran at the destination, which told it late, or never: its
 // agent may have ended before it wrote that down. Then the guest's own counter knows, as it
 // stood still from the stop on.
-func (r *Report) HearResumed(told int64) {
+func (r *Report) hearResumed(told int64) {
 	d, counted := r.VMDowntime()
 	switch {
 	case r.Resumed != 0:

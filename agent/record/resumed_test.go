@@ -17,7 +17,7 @@ func TestHearResumed(t *testing.T) {
 		{"never told, nor counted", Report{Paused: 100, LastTick: last}, 0, 0},
 		{"never told, and the stop is not known", Report{LastTick: last, FirstTick: first}, 0, 0},
 	} {
-		if c.rep.HearResumed(c.told); c.rep.Resumed != c.want {
+		if c.rep.hearResumed(c.told); c.rep.Resumed != c.want {
 			t.Errorf("%s: %d, want %d", c.name, c.rep.Resumed, c.want)
 		}
 	}

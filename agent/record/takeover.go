@@ -39,7 +39,7 @@ func (r *Report) TakeOver(there Report, skew int64) {
 	if resumed != 0 {
 		resumed -= skew
 	}
-	r.HearResumed(resumed)
+	r.hearResumed(resumed)
 	if there.TunnelDown != 0 {
 		r.TunnelDown = there.TunnelDown - skew
 	}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"godwit/agent/agenttest"
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/record"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// addressAt is an address with its home.
+func addressAt(prefix, home string) migration.Address {
+	return migration.Address{Prefix: netip.MustParsePrefix(prefix), Home: home}
+}
+
+// headedFor is a guest of oslo, on its way to rome, that has those addresses.
+func headedFor(t *testing.T, network string, held ...migration.Address) *outgoing {
+	t.Helper()
+	a := bareAgent(t, &config.Config{Host: "oslo", Site: "north", Network: config.Network{V4: netip.MustParsePrefix("10.3.1.0/24")}, Peers: []config.Neighbour{
+		{Host: "rome", Site: "south"}, {Host: "bari", Site: "south"}, {Host: "bergen", Site: "north"},
+	}})
+	plan := migration.Plan{Guest: "web", Network: network, Held: held, From: "oslo", FromSite: "north", To: "rome", ToSite: "south"}
+	return &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: record.New("oslo", plan, time.Now())}
+}
+
+// TestGoesHome: a guest that has nothing but addresses which are at home where it goes, or are given back there, keeps them, unless somebody said otherwise.
+func TestGoesHome(t *testing.T) {
+	rome, oslo := addressAt("10.2.1.20/24", "rome"), addressAt("10.3.1.20/24", "oslo")
+	lent, bergen, other := addressAt("10.2.1.20/24", "bari"), addressAt("10.3.1.20/24", "bergen"), addressAt("10.2.1.20/24", "bari")
+	lent.SubnetAgent, bergen.SubnetAgent = "bari", "bergen"
+	for _, c := range []struct {
+		name, network, next, want string
+		held                      []migration.Address
+	}{
+		{name: "home", network: "auto", held: []migration.Address{rome}, want: "tunnel"},
+		{name: "home, with both families", network: "auto", held: []migration.Address{rome, addressAt("fd00:2::20/64", "rome")}, want: "tunnel"},
+		{name: "to a host of the site whose subnet agent stands for it", network: "auto", held: []migration.Address{lent}, want: "tunnel"},
+		{name: "to another host of its home's site", network: "auto", held: []migration.Address{other}, want: "auto"},
+		{name: "elsewhere", network: "auto", held: []migration.Address{oslo}, want: "auto"},
+		{name: "elsewhere, with a subnet agent", network: "auto", held: []migration.Address{bergen}, want: "auto"},
+		{name: "home, with an address of another site", network: "auto", held: []migration.Address{oslo, rome}, want: "auto"},
+		{name: "home, to have another address", network: "auto", next: "10.2.1.30", held: []migration.Address{rome}, want: "auto"},
+		{name: "home, as it was asked for", network: "mptcp", held: []migration.Address{rome}, want: "mptcp"},
+		{name: "with none", network: "auto", want: "auto"},
+	} {
+		m := headedFor(t, c.network, c.held...)
+		if c.next != "" {
+			m.plan.Want = netip.MustParseAddr(c.next)
+		}
+		m.settleHome()
+		if m.noteHome(); m.plan.Network != c.want {
+			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
+		}
+		if notes := m.rec.Snapshot().Notes; (len(notes) > 0) != (c.network != c.want) {
+			t.Errorf("%s: notes %q", c.name, notes)
+		}
+	}
+}
+
+// TestNotFitForHome: a guest that would not be reached at home as it is, since a handover failed late, takes a next address there.
+func TestNotFitForHome(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		first, second []string
+		taps          int
+		want          string
+	}{
+		{"as it kept it", []string{"10.2.1.20/24"}, nil, 2, "tunnel"},
+		{"a NIC that was made ready", []string{"10.2.1.20/24"}, []string{"10.3.1.9/32"}, 2, "tunnel"},
+		{"it sends by the next address", []string{"10.2.1.20/24"}, []string{"10.3.1.9/24"}, 2, "auto"},
+		{"it has lost its own", nil, []string{"10.3.1.9/24"}, 2, "auto"},
+		{"it has lost its own, and can take none", nil, []string{"10.3.1.9/24"}, 1, "tunnel"},
+	} {
+		m := headedFor(t, "auto", addressAt("10.2.1.20/24", "rome"))
+		m.guest = having(t, c.first, c.second)
+		m.guest.Held.Addresses, m.guest.Held.Taps = m.plan.Held, make([]string, c.taps)
+		info, err := m.guest.info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.settleHome()
+		if m.reconsiderHome(info); m.plan.Network != c.want {
+			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
+		}
+	}
+}
+
+// fits is a QEMU that could migrate, but for its memory's pages by mode hybrid.
+type fits struct{ vm.Machine }
+
+func (fits) Facts(context.Context) (vm.Facts, error) {
+	return vm.Facts{Version: "10.0.2", Accel: "kvm", PageSize: 2 << 20}, nil
+}
+func (fits) GuestChannel() string { return "" }
+
+func (fits) Status(context.Context) (vm.Status, error) { return vm.Running, nil }
+
+// TestHomeByOneNIC: a guest that goes home needs no NIC for a next address, nor anybody in it.
+func TestHomeByOneNIC(t *testing.T) {
+	for _, c := range []struct {
+		home, want string
+		code       migration.Code
+	}{{"rome", "mode hybrid", migration.CodeHypervisor}, {"oslo", "it has no second NIC", migration.CodeGuest}} { // which is looked at later, and sooner
+		m := headedFor(t, "auto", addressAt("10.2.1.20/24", c.home))
+		m.a.config.Network.Gateway4 = netip.MustParseAddr("10.3.1.1")
+		m.plan.Mode, m.guest = "hybrid", &Guest{Machine: fits{}, Held: care.Held{Taps: []string{"tap0"}, Addresses: m.plan.Held}}
+		agenttest.Refused(t, c.home, m.checkHere(t.Context()), c.code, c.want)
+	}
+}

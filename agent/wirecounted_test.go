@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/record"
+	"godwit/agent/uplinks"
+	"godwit/internal/need"
+	"godwit/migration"
+	"godwit/netstate/tunnel"
+)
+
+// TestWireOfItsTunnels: a migration whose memory has tunnels of its own is told to have sent what went by these, and not what another sends to the same
+// host meanwhile.
+func TestWireOfItsTunnels(t *testing.T) {
+	need.Root(t)
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")
+	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{{Name: "public", Address: there}}}
+	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public", Address: here, Device: "lo"}}, Peers: []config.Neighbour{n}})
+	a.meters = uplinks.OpenMeters(a.config.Uplinks, func(msg string, args ...any) { t.Errorf("%s %v", msg, args) })
+	defer a.meters.Close()
+	own, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(there, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	others, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(there, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Close()
+	plan := migration.Plan{ID: "m-00000001", From: "paris", To: "rome", Transfer: "qemu-mptcp"}
+	m := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}}
+	m.work.memoryTunnels = []tunnel.Config{{Remote: own.LocalAddr().(*net.UDPAddr).AddrPort()}}
+	m.beginWire()
+	defer m.work.wire.Leave()
+	another := a.shares.Join("rome")
+	defer another.Leave()
+	another.Follow(func() int64 { return 5000 })
+	for _, to := range []struct {
+		at    net.Addr
+		bytes int
+	}{{own.LocalAddr(), 100}, {others.Addr(), 5000}} {
+		conn, err := net.Dial(to.at.Network(), to.at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(make([]byte, to.bytes)); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+	}
+	if got, want := m.wireSince(), map[string]int64{"public-public": 128}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
