@@ -220,6 +220,29 @@ func TestChannelKeepsAddresses(t *testing.T) {
 	})
 }
 
+// TestChannelRetiresWhatItKept: old addresses that were kept, and that nobody needs any more as the handover is tried again, are on no NIC in the end.
+func TestChannelRetiresWhatItKept(t *testing.T) {
+	for _, stay := range []bool{true, false} { // where the first try ended
+		each(t, func(t *testing.T, c guest.Channel) {
+			ctx := t.Context()
+			_, err := c.Configure(ctx, configureOld())
+			must(t, err)
+			_, err = c.Configure(ctx, configureNext())
+			must(t, err)
+			retire := guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, Keep: true, Stay: stay}
+			must(t, c.Retire(ctx, retire))
+			retire.Keep, retire.Stay = false, false
+			for range 2 {
+				must(t, c.Retire(ctx, retire))
+			}
+			want(t, "on the old NIC", addrsOn(t, "nic0"), []string(nil))
+			want(t, "on the new NIC", addrsOn(t, "nic1"), []string{nextV4.String(), nextV6.String()})
+			want(t, "the old NIC is up in the end", isUp(t, "nic0"), false)
+			contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 26369")
+		})
+	}
+}
+
 // TestServerLivesOnWherePutByOthers: a NIC that somebody else configured, as those of a guest that was adopted, goes on
 // sending for servers that name it.
 func TestServerLivesOnWherePutByOthers(t *testing.T) {

@@ -47,6 +47,11 @@ func (b *Book) Retire(p guest.Retire) error {
 	} else if p.Keep {
 		return errors.New("retire: keeping addresses needs new_mac")
 	}
+	if !p.Keep {
+		if err := b.keepNoMore(p); err != nil {
+			return err
+		}
+	}
 	if err := b.leave(old, p); err != nil || p.Stay {
 		return err
 	}
@@ -54,6 +59,29 @@ func (b *Book) Retire(p guest.Retire) error {
 		return err
 	}
 	return b.forget(old)
+}
+
+// keepNoMore is for addresses that nobody needs any more, and that a call before was to keep: a handover that is tried again may
+// find it so. The NIC that took them over has none of them then, and none lingers for them.
+func (b *Book) keepNoMore(p guest.Retire) error {
+	links, err := dump.Links()
+	if err != nil {
+		return fmt.Errorf("list NICs: %w", err)
+	}
+	kept, err := led(p.Addrs)
+	if err != nil {
+		return err
+	}
+	if hardware, bad := net.ParseMAC(p.NewMAC); bad == nil {
+		if link := nicAmong(links, hardware.String()); link != nil {
+			for _, addr := range kept {
+				if err := dropAddr(link, addr); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return b.lingerNoMore(links, p.Addrs)
 }
 
 // leave takes addresses off the NIC that had them, unless they stay, or it lingers for them.

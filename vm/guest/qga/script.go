@@ -276,6 +276,7 @@ func retireScript(p guest.Retire, needed []netip.Addr, rtt time.Duration) (strin
 	}
 	for _, addr := range p.Addrs {
 		if !p.Keep {
+			s.line("[ $d = $old ] || [ -z \"$(tables %[1]s)\" ] || drop %[1]s $d", word(addr)) // a call before was to keep it
 			s.unlead(addr)
 		}
 		if !p.Keep || !p.Stay {
