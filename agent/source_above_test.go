@@ -38,6 +38,10 @@ func TestAddressAboveTheNIC(t *testing.T) {
 		{name: "a spare NIC in a bridge", network: "auto", want: "tunnel", nics: spare},
 		{name: "a spare NIC in a bridge, kept", network: "tunnel", want: "tunnel", nics: spare},
 		{name: "a spare NIC in a bridge, to be used", network: "mptcp", want: "mptcp", nics: spare, refused: "its spare NIC eth1 is a part of"},
+		{name: "no spare NIC in the guest", network: "auto", want: "tunnel", nics: plain[:1]},
+		{name: "no spare NIC in the guest, kept", network: "tunnel", want: "tunnel", nics: plain[:1]},
+		{name: "no spare NIC in the guest, to be used", network: "drain", want: "drain", nics: plain[:1], refused: "its spare NIC 52:54:00:00:01:0b is not in the guest"},
+		{name: "a guest that does not tell its NICs", network: "mptcp", want: "mptcp"},
 		{name: "the other in a bridge", network: "mptcp", want: "mptcp", nics: active},
 	} {
 		plan := migration.Plan{Network: c.network, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}}
