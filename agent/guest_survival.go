@@ -151,6 +151,9 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 	} else {
 		m.work.users = users
 	}
+	if users.Uncounted != "" {
+		m.rec.Note(fmt.Sprintf("the guest's program cannot count datagrams (%s): those that come to its old address, to sockets that are not connected, do not keep the tunnel; with network tunnel they go on", users.Uncounted))
+	}
 	if users.Outward > 0 {
 		m.rec.Note(fmt.Sprintf("%d connections of containers, which the guest forwards in its own name, end as it takes the next address if it masquerades them; with network tunnel they live on", users.Outward))
 	}

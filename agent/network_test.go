@@ -70,6 +70,7 @@ func TestNetworkAuto(t *testing.T) {
 		{"plain alone", "auto", guest.Users{TCP: 2}, nil, "drain", true, []string{"network auto: drain", "0 MPTCP"}},
 		{"a container's own", "mptcp", guest.Users{MPTCP: 1, TCP: 2, Outward: 2}, nil, "mptcp", false, []string{"2 connections of containers", "0 of plain TCP"}},
 		{"datagrams alone", "auto", guest.Users{UDP: 1}, nil, "drain", true, []string{"network auto: drain", "1 of UDP"}},
+		{"datagrams are not counted", "auto", guest.Users{MPTCP: 3, Uncounted: "no BPF\x1b[31m" + strings.Repeat("x", 1000)}, nil, "mptcp", true, []string{"cannot count datagrams (no BPF"}},
 		{"cannot tell", "auto", guest.Users{}, errors.New("no sock_diag"), "mptcp", true, []string{"no sock_diag"}},
 		{"asked for mptcp", "mptcp", guest.Users{TCP: 2}, nil, "mptcp", false, []string{"2 of plain TCP"}},
 		{"asked for drain", "drain", guest.Users{MPTCP: 2}, nil, "drain", false, nil},

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"godwit/netstate/meter"
 	"godwit/vm/guest"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +22,8 @@ import (
 type meters struct {
 	mu      sync.Mutex
 	devices map[nicID]*meter.Meter
-	failed  error
+	failed  error              // why some NIC has none
+	unread  error              // why some could not be read by udp last
 	used    map[netip.Addr]use // by the addresses that udp was called for
 	silent  silent
 }
@@ -49,8 +52,7 @@ func (m *meters) watchAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	links, err := dump.Links()
-	if err != nil {
-		m.failed = err
+	if m.failed = err; err != nil {
 		return
 	}
 	there := make(map[nicID]bool)
@@ -69,14 +71,20 @@ func (m *meters) watchAll() {
 	}
 }
 
-// watch begins to meter a device; what prevents it is told by read.
+// openMeter is another's in tests: no machine that runs them has a kernel that cannot count.
+var openMeter = meter.OpenRecent
+
+// watch begins to meter a device; what prevents it is told by read, and by uncounted, unless the device is gone by then, as a container's
+// end may be.
 func (m *meters) watch(nic nicID) {
 	if m.devices[nic] != nil {
 		return
 	}
-	opened, err := meter.OpenRecent(nic.name)
+	opened, err := openMeter(nic.name)
 	if err != nil {
-		m.failed = err
+		if _, gone := netlink.LinkByIndex(nic.index); !errors.As(gone, new(netlink.LinkNotFoundError)) {
+			m.failed = err
+		}
 		return
 	}
 	if m.devices == nil {
@@ -121,9 +129,11 @@ func (m *meters) udp(addrs []netip.Addr) (count uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := map[netip.Addr]map[metered]uint64{}
+	m.unread = nil
 	for nic, opened := range m.devices {
 		counts, err := opened.Read()
 		if err != nil {
+			m.unread = err
 			continue
 		}
 		for key, c := range counts {
@@ -145,6 +155,16 @@ func (m *meters) udp(addrs []netip.Addr) (count uint64) {
 		count += sum
 	}
 	return count
+}
+
+// uncounted is why datagrams come that udp did not count last; nil: none do.
+func (m *meters) uncounted() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failed != nil {
+		return m.failed
+	}
+	return m.unread
 }
 
 // grown is what was counted between two times; a flow that the meter forgot meanwhile has begun again.

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/netstate/meter"
+	"godwit/vm/guest"
 )
 
 // datagrams sends some to the guest's NIC, as its LAN would.
@@ -134,4 +137,42 @@ func TestUseIsSeenForGood(t *testing.T) {
 	_, err = n.makeReady(t.Context(), "", raw)
 	must(t, err)
 	grows("on a NIC that was plugged in", "far2", plugged, netip.MustParseAddr(later))
+}
+
+// TestUncountedDatagramsAreTold: a guest whose kernel cannot count them says so with what uses an address, for as long as that is so; a NIC
+// that went as it was to be counted on is no matter.
+func TestUncountedDatagramsAreTold(t *testing.T) {
+	makeNICs(t)
+	open := openMeter
+	t.Cleanup(func() { openMeter = open })
+	said := func(n *node) string {
+		t.Helper()
+		users, err := n.users(t.Context(), addrsParam{Addrs: []netip.Addr{oldV4.Addr()}})
+		must(t, err)
+		return users.(guest.Users).Uncounted
+	}
+	openMeter = func(device string) (*meter.Meter, error) {
+		return nil, fmt.Errorf("open meter on %s: %w", device, unix.EPERM)
+	}
+	n := newNode(&family{})
+	contains(t, "by a kernel that cannot", said(n), "operation not permitted")
+	openMeter = func(device string) (*meter.Meter, error) {
+		if device == "nic0" {
+			must(t, exec.Command("ip", "link", "del", "nic0").Run())
+			return nil, fmt.Errorf("open meter on nic0: %w", unix.ENODEV)
+		}
+		return open(device)
+	}
+	n.meters.watchAll()
+	want(t, "with a NIC that went meanwhile", said(n), "")
+	must(t, exec.Command("ip", "link", "add", "nic0", "type", "veth", "peer", "name", "far0").Run())
+	for nic, opened := range n.meters.devices {
+		if nic.name == "nic1" {
+			must(t, opened.Close())
+		}
+	}
+	contains(t, "by a kernel that does not tell what it has counted", said(n), "read meter on nic1")
+	for _, opened := range n.meters.devices {
+		must(t, opened.Close())
+	}
 }

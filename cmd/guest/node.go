@@ -222,6 +222,9 @@ func (n *node) dropAddress(_ context.Context, p addrsParam) (any, error) {
 func (n *node) users(_ context.Context, p addrsParam) (any, error) {
 	users, err := follow.Users(p.Addrs)
 	users.UDPCount = n.meters.udp(p.Addrs)
+	if why := n.meters.uncounted(); why != nil {
+		users.Uncounted = why.Error()
+	}
 	return users, err
 }
 

@@ -40,11 +40,13 @@ func (c *Client) AwaitJoin(ctx context.Context, p AwaitJoin) (Joins, error) {
 	var joins Joins
 	err := c.Call(ctx, "await_join", p, &joins)
 	for i := range joins.Unable {
-		why := joins.Unable[i].Why
-		joins.Unable[i].Why = oneline.Of(why[:min(len(why), longestWhy)])
+		joins.Unable[i].Why = shown(joins.Unable[i].Why)
 	}
 	return joins, err
 }
+
+// shown is as much of why as people are shown.
+func shown(why string) string { return oneline.Of(why[:min(len(why), longestWhy)]) }
 
 // MakeMain sends unbound sockets' packets by the NIC's gateway from now on.
 func (c *Client) MakeMain(ctx context.Context, mac string) error {
@@ -68,6 +70,7 @@ func (c *Client) Retire(ctx context.Context, p Retire) error {
 func (c *Client) Users(ctx context.Context, addrs ...netip.Addr) (Users, error) {
 	var users Users
 	err := c.Call(ctx, "users", map[string][]netip.Addr{"addrs": addrs}, &users)
+	users.Uncounted = shown(users.Uncounted)
 	return users, err
 }
 

@@ -187,6 +187,8 @@ type Users struct {
 	UDP      int      `json:"udp"`               // connected UDP sockets
 	Sockets  []Socket `json:"sockets,omitempty"`
 	UDPCount uint64   `json:"udp_count"` // UDP datagrams to them so far; 0 where not metered
+	// Uncounted is why some, or all, of these are not counted; "": they are, or it is not known.
+	Uncounted string `json:"udp_uncounted,omitempty"`
 }
 
 // Exec runs a shell command in the guest.
