@@ -70,6 +70,41 @@ func TestNextHostFindsItsFeet(t *testing.T) {
 	}
 }
 
+// TestNextProgramFindsItsFeet: a guest's program is killed in the middle of a line, and what the one after it says is heard.
+func TestNextProgramFindsItsFeet(t *testing.T) {
+	near, far := net.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		line, err := NewLines(far).Next() // the sync: one writing, and no more is there
+		if err != nil {
+			ended <- err
+			return
+		}
+		sync, err := ParseRequest(line)
+		if err == nil {
+			_, err = fmt.Fprintf(far, "{\"id\":%q,\"result\":null}\n{\"id\":\"%s-0\",\"resu", sync.ID, sync.ID)
+		}
+		if err != nil {
+			ended <- err
+			return
+		}
+		ended <- NewServer(map[string]Handler{"echo": echo}).Serve(t.Context(), far, far)
+	}()
+	client, err := NewClient(t.Context(), near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var got int
+	if err := client.Call(ctx, "echo", 42, &got); err != nil || got != 42 {
+		t.Errorf("echo: %d, %v", got, err)
+	}
+	client.Close()
+	far.Close()
+	<-ended
+}
+
 func TestSyncEndsWhatTheHostBeforeWaitsFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -144,7 +144,9 @@ func (s *Server) queue(ctx context.Context, line []byte) {
 	}
 }
 
+// write begins with a newline, as a program before this one may have been killed in the middle of a line.
 func (s *Server) write(ctx context.Context, w io.Writer) {
+	_, _ = w.Write([]byte{'\n'})
 	for {
 		select {
 		case line := <-s.out:
