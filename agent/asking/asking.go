@@ -94,7 +94,8 @@ func (a *Asking) noteNeeds(id string, note func(*needs)) {
 	a.needs[id] = n
 }
 
-// udpUse is when the number of datagrams to a guest's old addresses last grew.
+// udpUse is when the number of datagrams to a guest's old addresses last changed: it grew, or the guest's program was started
+// again, and counts anew. The zero value is that none have come.
 type udpUse struct {
 	count uint64
 	at    time.Time
@@ -111,7 +112,7 @@ func (a *Asking) InUse(users guest.Users) bool {
 	if users.UDPCount != a.udp.count {
 		a.udp = udpUse{users.UDPCount, time.Now()}
 	}
-	return users.TCP+users.UDP > 0 || users.UDPCount > 0 && time.Since(a.udp.at) < udpQuiet
+	return users.TCP+users.UDP > 0 || a.udp.isRecent()
 }
 
 // IsQuiet says whether no datagram has come to an address for a while, where so many have come until now.
@@ -121,13 +122,15 @@ func (a *Asking) IsQuiet(addr netip.Addr, count uint64) bool {
 	if a.udpOf == nil {
 		a.udpOf = map[netip.Addr]udpUse{}
 	}
-	was, known := a.udpOf[addr]
-	if !known || was.count != count {
+	was := a.udpOf[addr]
+	if was.count != count {
 		was = udpUse{count, time.Now()}
 		a.udpOf[addr] = was
 	}
-	return count == 0 || time.Since(was.at) >= udpQuiet
+	return !was.isRecent()
 }
+
+func (u udpUse) isRecent() bool { return !u.at.IsZero() && time.Since(u.at) < udpQuiet }
 
 // A subnet agent that did not stand for addresses is asked so often, so far apart, while
 // their lease runs.

@@ -70,6 +70,27 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
+// TestQuietOfNewProgram: a guest's program that was started again counts datagrams anew. What was used a moment ago is for as long as it would have been.
+func TestQuietOfNewProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, addr := &Asking{}, netip.MustParseAddr("10.1.1.20")
+		a.IsQuiet(addr, 7)
+		a.InUse(guest.Users{UDPCount: 7})
+		time.Sleep(udpQuiet - 1)
+		if a.IsQuiet(addr, 0) || !a.InUse(guest.Users{}) {
+			t.Error("it is not in use as it is counted anew")
+		}
+		time.Sleep(udpQuiet - 1)
+		if a.IsQuiet(addr, 0) || !a.InUse(guest.Users{}) {
+			t.Error("it is not in use soon after that")
+		}
+		time.Sleep(1)
+		if !a.IsQuiet(addr, 0) || a.InUse(guest.Users{}) {
+			t.Error("it is in use after a while in which nothing came")
+		}
+	})
+}
+
 // TestDeaf: a guest that did not answer is left alone for a while.
 func TestDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
