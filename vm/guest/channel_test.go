@@ -70,21 +70,31 @@ func TestNextHostFindsItsFeet(t *testing.T) {
 	}
 }
 
-// TestNextProgramFindsItsFeet: a guest's program is killed in the middle of a line, and what the one after it says is heard.
+// TestNextProgramFindsItsFeet: a guest's program is killed in the middle of a line. Who asked that one is told at once that it is gone, and
+// what the one after it says is heard.
 func TestNextProgramFindsItsFeet(t *testing.T) {
 	near, far := net.Pipe()
 	ended := make(chan error, 1)
-	go func() {
-		line, err := NewLines(far).Next() // the sync: one writing, and no more is there
+	first := func() error {
+		lines := NewLines(far)
+		line, err := lines.Next()
 		if err != nil {
-			ended <- err
-			return
+			return err
 		}
 		sync, err := ParseRequest(line)
 		if err == nil {
-			_, err = fmt.Fprintf(far, "{\"id\":%q,\"result\":null}\n{\"id\":\"%s-0\",\"resu", sync.ID, sync.ID)
+			_, err = fmt.Fprintf(far, "{\"id\":%q,\"result\":null}\n", sync.ID)
 		}
-		if err != nil {
+		if err == nil {
+			_, err = lines.Next() // the first echo
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(far, "{\"id\":\"%s-1\",\"resu", sync.ID)
+		}
+		return err
+	}
+	go func() {
+		if err := first(); err != nil {
 			ended <- err
 			return
 		}
@@ -97,6 +107,9 @@ func TestNextProgramFindsItsFeet(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var got int
+	if err := client.Call(ctx, "echo", 41, &got); !errors.Is(err, ErrBegunAnew) {
+		t.Errorf("of the program that was killed: %d, %v", got, err)
+	}
 	if err := client.Call(ctx, "echo", 42, &got); err != nil || got != 42 {
 		t.Errorf("echo: %d, %v", got, err)
 	}

@@ -20,6 +20,10 @@ import (
 // ErrClosed means that the channel's connection is gone: dial again.
 var ErrClosed = errors.New("guest channel closed")
 
+// ErrBegunAnew is of a call that nobody answers: the program that was asked is gone, such as killed for want of memory, and another has been started
+// in the guest. Whether the call was carried out is not known; each may be made again.
+var ErrBegunAnew = errors.New("the guest's program was started again meanwhile")
+
 // CallError is what the guest answered instead of a result.
 type CallError struct {
 	Method string
@@ -225,6 +229,8 @@ func (c *Client) read() {
 		case !open:
 		case message.ID != "":
 			c.deliver(message)
+		case message.Name == EventBegun:
+			c.abandon()
 		default:
 			c.emit(message.Event)
 		}
@@ -237,6 +243,16 @@ func (c *Client) deliver(message Message) {
 	if answer, ok := c.waiting[message.ID]; ok {
 		delete(c.waiting, message.ID)
 		answer <- message
+	}
+}
+
+// abandon ends the calls that wait. One that the new program has still to read is ended with them.
+func (c *Client) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, answer := range c.waiting {
+		delete(c.waiting, id)
+		close(answer)
 	}
 }
 
@@ -297,13 +313,19 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	if err := c.write(ctx, line); err != nil {
 		return fmt.Errorf("guest %s: %w", method, err)
 	}
-	select {
-	case message := <-answer:
+	took := func(message Message, answered bool) error {
+		if !answered {
+			return fmt.Errorf("guest %s: %w", method, ErrBegunAnew)
+		}
 		return decodeAnswer(method, message, result)
+	}
+	select {
+	case message, answered := <-answer:
+		return took(message, answered)
 	case <-c.done:
 		select {
-		case message := <-answer: // it came before the end
-			return decodeAnswer(method, message, result)
+		case message, answered := <-answer: // it came before the end
+			return took(message, answered)
 		default:
 			return fmt.Errorf("guest %s: %w", method, c.failure())
 		}

@@ -23,10 +23,13 @@
 //	{"id": "TOKEN", "method": "sync", "params": {"token": "TOKEN"}}
 //
 // with a random TOKEN, and discards everything until the line that answers it. The
-// guest begins that answer with a newline of its own. So does its program when it is
-// started, as the one before may have been killed in a line. A sync also ends the waiting
+// guest begins that answer with a newline of its own. A sync also ends the waiting
 // requests (await_join) of the host before: nobody will read their answers. Ids
 // begin with the token, so that a late answer to somebody else is nobody's.
+//
+// A program of the guest that is started begins with a newline, too, as one before it may
+// have been killed in a line, and the event "begun": what that one was asked, nobody
+// answers, and a host that waits for it asks again.
 //
 // # Again
 //

@@ -17,6 +17,7 @@ type Handler func(ctx context.Context, id string, params json.RawMessage) (any, 
 type Server struct {
 	methods map[string]Handler
 	out     chan []byte
+	begun   sync.Once
 
 	mu      sync.Mutex
 	session context.Context
@@ -144,9 +145,13 @@ func (s *Server) queue(ctx context.Context, line []byte) {
 	}
 }
 
-// write begins with a newline, as a program before this one may have been killed in the middle of a line.
+// write begins with a newline, as a program before this one may have been killed in the middle of a line, and says that this one is new.
 func (s *Server) write(ctx context.Context, w io.Writer) {
-	_, _ = w.Write([]byte{'\n'})
+	s.begun.Do(func() {
+		if line, err := encode(Message{Event: Event{Name: EventBegun}}); err == nil {
+			_, _ = w.Write(append([]byte{'\n'}, line...))
+		}
+	})
 	for {
 		select {
 		case line := <-s.out:

@@ -22,8 +22,9 @@ type Event struct {
 
 // Names of events.
 const (
-	EventTick = "tick"
-	EventJoin = "join"
+	EventTick  = "tick"
+	EventJoin  = "join"
+	EventBegun = "begun" // the guest's program has just been started: what one before it was asked, nobody answers
 )
 
 // NIC is a network interface of the guest.
