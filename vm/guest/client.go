@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,10 +20,6 @@ import (
 
 // ErrClosed means that the channel's connection is gone: dial again.
 var ErrClosed = errors.New("guest channel closed")
-
-// ErrBegunAnew is of a call that nobody answers: the program that was asked is gone, such as killed for want of memory, and another has been started
-// in the guest. Whether the call was carried out is not known; each may be made again.
-var ErrBegunAnew = errors.New("the guest's program was started again meanwhile")
 
 // CallError is what the guest answered instead of a result.
 type CallError struct {
@@ -246,16 +243,6 @@ func (c *Client) deliver(message Message) {
 	}
 }
 
-// abandon ends the calls that wait. One that the new program has still to read is ended with them.
-func (c *Client) abandon() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for id, answer := range c.waiting {
-		delete(c.waiting, id)
-		close(answer)
-	}
-}
-
 func (c *Client) emit(event Event) {
 	event.At = time.Now()
 	if event.Name == EventJoin {
@@ -288,7 +275,8 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Call asks the guest and waits for its answer. A refusal by the guest is a
 // *CallError; a lost connection matches ErrClosed. When ctx ends the guest may
-// still carry the request out.
+// still carry the request out. A program that was started again meanwhile is asked again, but for what is done once more then: that
+// is ErrBegunAnew.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	request := Request{Method: method}
 	if params != nil {
@@ -298,6 +286,19 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 		}
 		request.Params = raw
 	}
+	for {
+		message, err := c.ask(ctx, request)
+		switch {
+		case err == nil:
+			return decodeAnswer(method, message, result)
+		case !errors.Is(err, ErrBegunAnew) || slices.Contains(doneOnce, method):
+			return fmt.Errorf("guest %s: %w", method, err)
+		}
+	}
+}
+
+// ask sends a request, by an id of its own, and waits for the answer.
+func (c *Client) ask(ctx context.Context, request Request) (Message, error) {
 	answer := make(chan Message, 1)
 	c.mu.Lock()
 	c.next++
@@ -308,16 +309,16 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 
 	line, err := encode(request)
 	if err != nil {
-		return fmt.Errorf("guest %s: %w", method, err)
+		return Message{}, err
 	}
 	if err := c.write(ctx, line); err != nil {
-		return fmt.Errorf("guest %s: %w", method, err)
+		return Message{}, err
 	}
-	took := func(message Message, answered bool) error {
+	took := func(message Message, answered bool) (Message, error) {
 		if !answered {
-			return fmt.Errorf("guest %s: %w", method, ErrBegunAnew)
+			return Message{}, ErrBegunAnew
 		}
-		return decodeAnswer(method, message, result)
+		return message, nil
 	}
 	select {
 	case message, answered := <-answer:
@@ -327,10 +328,10 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 		case message, answered := <-answer: // it came before the end
 			return took(message, answered)
 		default:
-			return fmt.Errorf("guest %s: %w", method, c.failure())
+			return Message{}, c.failure()
 		}
 	case <-ctx.Done():
-		return fmt.Errorf("guest %s: %w", method, ctx.Err())
+		return Message{}, ctx.Err()
 	}
 }
 
