@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"godwit/internal/need"
 	"godwit/netstate/dump"
@@ -138,6 +139,24 @@ func connect(t *testing.T, multipath bool) [2]net.Conn {
 	pair := [2]net.Conn{near, far}
 	alive(t, pair)
 	return pair
+}
+
+// awaitFinWait2 returns when the peer's kernel has acknowledged that this side is closed, which it may leave for some 40 ms.
+func awaitFinWait2(t *testing.T, conn *net.TCPConn) {
+	t.Helper()
+	const finWait2 = 5 // include/net/tcp_states.h
+	raw, err := conn.SyscallConn()
+	must(t, err)
+	for state := uint8(0); state != finWait2; time.Sleep(time.Millisecond) {
+		must(t, t.Context().Err())
+		must(t, raw.Control(func(fd uintptr) {
+			var info *unix.TCPInfo
+			if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+				state = info.State
+			}
+		}))
+		must(t, err)
+	}
 }
 
 // alive sends a byte both ways.

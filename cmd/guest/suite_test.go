@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -305,6 +306,26 @@ func TestChannelFollows(t *testing.T) {
 		users, err = c.Users(ctx, oldV4.Addr())
 		must(t, err)
 		want(t, "who still uses the old address", [2]int{users.MPTCP, users.TCP}, [2]int{0, 1})
+	})
+}
+
+// TestChannelCountsHalfClosed: a plain connection that a process of the guest has closed on its side, and still hears of, needs its address.
+func TestChannelCountsHalfClosed(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		_, err := c.Configure(t.Context(), configureOld())
+		must(t, err)
+		pair := connect(t, false)
+		must(t, pair[1].(*net.TCPConn).CloseWrite())
+		_, err = pair[0].Read(make([]byte, 1))
+		want(t, "what its peer reads", err, io.EOF)
+		awaitFinWait2(t, pair[1].(*net.TCPConn))
+		users, err := c.Users(t.Context(), oldV4.Addr())
+		must(t, err)
+		want(t, "connections", users.TCP, 1)
+		must(t, pair[1].Close())
+		users, err = c.Users(t.Context(), oldV4.Addr()) // the kernel has it still, until its peer has closed, too
+		must(t, err)
+		want(t, "connections of nobody", users.TCP, 0)
 	})
 }
 

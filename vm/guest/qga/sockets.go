@@ -16,12 +16,15 @@ import (
 // socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or
 // "-": of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE);
 // then, after a line "udp", the connected ones of UDP.
+// Of those in FIN-WAIT-2, which have sent all and may get more, there are plain ones alone that a process holds (ino:N): the kernel is only
+// finishing the others.
 // An ss that is missing, or does not know these options, is an error, and no empty list.
 const socketScript = `set -e
-all=$(ss -HOntai)
+all=$(ss -HOntaie)
 connected=$(ss -HOnua state established)
-printf '%s\n' "$all" | awk 'NF && $1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"
-for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^rtt:/) r = $i }
+printf '%s\n' "$all" | awk 'NF && $1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"; held = 0
+for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^rtt:/) r = $i; if ($i ~ /^ino:[1-9]/) held = 1 }
+if ($1 == "FIN-WAIT-2" && (t != "-" || !held)) next
 print $1, $4, $5, t, r }'
 echo udp
 printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
@@ -219,7 +222,7 @@ func (t sockets) joined(addrs []netip.Addr) map[string]bool {
 
 // live says that somebody may still get data by the socket.
 func (s socket) live() bool {
-	return s.state == "ESTAB" || s.state == "CLOSE-WAIT" || s.state == "SYN-RECV"
+	return s.state == "ESTAB" || s.state == "CLOSE-WAIT" || s.state == "SYN-RECV" || s.token == "" && s.state == "FIN-WAIT-2"
 }
 
 // apart are the tokens of those connections of which no address of the client reaches one that p announces.
