@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/transfer"
+	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -264,7 +266,7 @@ func (m *incoming) tellLoaded(ctx context.Context, machine vm.Machine) {
 			return
 		}
 		why := &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-			"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), p, qemu.Complaint(m.dir)))}
+			"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), m.plan.From, p, qemu.Complaint(m.dir)))}
 		m.broke.Store(why) // its source may ask at once, for the same reason
 		in = migration.Input{Kind: migration.Fault, Problem: cmp.Or(m.turnedBack(ctx), why)}
 	}
@@ -278,8 +280,12 @@ func (m *incoming) tellLoaded(ctx context.Context, machine vm.Machine) {
 }
 
 // notWhole says once why QEMU did not load a guest: err and p are what it answered, which has no reason in it, said is
-// what it wrote to its log. Where lanes ended its stream they know why, and QEMU only what it missed.
-func notWhole(err, lanes error, p vm.Progress, said string) string {
+// what it wrote to its log. Where lanes ended its stream they know why, and QEMU only what it missed; what ended at the source is told as
+// its own: that reads it, too.
+func notWhole(err, lanes error, source string, p vm.Progress, said string) string {
+	if there := (*paths.PeerError)(nil); errors.As(lanes, &there) {
+		return "what sends it on " + source + " has ended: " + there.Text
+	}
 	if lanes != nil {
 		return lanes.Error()
 	}

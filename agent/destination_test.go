@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"godwit/migration"
+	"godwit/transfer/paths"
 	"godwit/vm"
 	"godwit/vm/qemu"
 	"godwit/vm/qemu/qmp"
@@ -67,6 +68,7 @@ func TestWaitingEnded(t *testing.T) {
 func TestNotWhole(t *testing.T) {
 	const failed, device = "load of migration failed: Invalid argument", "Unknown savevm section or instance 'serial' 0"
 	full := errors.New("write mirror: no space left on device")
+	there := fmt.Errorf("lane: %w", &paths.PeerError{Text: "spill: no space left on device"})
 	for _, c := range []struct {
 		err                  string
 		lanes                error
@@ -77,8 +79,9 @@ func TestNotWhole(t *testing.T) {
 		{"migration failed", nil, failed, "", "migration failed: " + failed},
 		{"QEMU ended: exit status 1: " + device, nil, "", device, "QEMU ended: exit status 1: " + device},
 		{"migration failed: " + failed, full, failed, device, full.Error()},
+		{"migration failed: " + failed, there, failed, device, "what sends it on paris has ended: spill: no space left on device"},
 	} {
-		if got := notWhole(errors.New(c.err), c.lanes, vm.Progress{Error: c.progress}, c.said); got != c.want {
+		if got := notWhole(errors.New(c.err), c.lanes, "paris", vm.Progress{Error: c.progress}, c.said); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

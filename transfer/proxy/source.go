@@ -233,7 +233,7 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 	if s.packer, err = newPacker(); err != nil {
 		return err
 	}
-	store := pages.New(pro.Blocks.Pages(), pages.NewArena(s.config.Buffer, s.memory.Grow, file))
+	store := pages.New(pro.Blocks.Pages(), pages.NewArena(s.config.Buffer, s.memory.Grow, queueFile{file}))
 	store.Foresee(s.foresees)
 	s.mu.Lock()
 	s.store = store
