@@ -92,6 +92,9 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 		a.rememberAborted(peer.Caller(r), r.PathValue("id"), ask.Epoch)
 		return a.supersede(r, ask)
 	}
+	if ask.Unled {
+		m.unled.Store(true)
+	}
 	in := migration.Input{Kind: migration.Abort, Epoch: ask.Epoch, Problem: &ask.Problem}
 	lost := ask.Lost && ask.Epoch <= m.plan.Epoch && m.misses(r.Context())
 	switch {

@@ -17,7 +17,11 @@ import (
 // can be known within limits: an echo through the same tunnel comes behind them. The answer to it
 // comes behind what was still on its way here, which then goes back as well. Where this host is the
 // home, and leads the guest's address here still, it leads it away first: else more would come.
+// What waits where the source had led nothing here came to an address that the guest has not: nobody is there for it.
 func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour.Detour) error {
+	if m.unled.Load() && !m.snapshot().Released {
+		return m.a.sendAway(ctx, m.plan.ID)
+	}
 	frames, err := readTaps(g)
 	if m.snapshot().Released || hold.Unicast(frames) {
 		m.awaitTurnedBack(ctx)

@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -117,4 +119,38 @@ func TestNobodyIsToldOfALostGuest(t *testing.T) {
 			t.Errorf("its source was waited for, for %v", time.Since(begun))
 		}
 	})
+}
+
+// TestNothingGoesBackThatWasNotLed: what waits here where the source had led nothing here was for an address that the guest has not
+// yet: it is not sent to a source whose end of the tunnel is gone, and no echo of it is waited for.
+func TestNothingGoesBackThatWasNotLed(t *testing.T) {
+	for name, c := range map[string]struct{ unled, released, back bool }{
+		"it led nothing":                   {true, false, false},
+		"it led packets, or does not say":  {false, false, true},
+		"it says so, and had let go of it": {true, true, true},
+	} {
+		m := waits(t)
+		m.state.Released = c.released
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
+		go func() {
+			if _, err := m.step(<-m.inbox); err != nil {
+				t.Error(err)
+			}
+			cancel() // what is undone is not waited for
+		}()
+		if _, err := m.a.peerAbort(callFrom(t, m.plan.From, m.plan.ID, talk.Undo{Epoch: m.plan.Epoch, Unled: c.unled}).WithContext(ctx)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		tap, end, err := os.Pipe() // it is no tap, and who reads it is told so
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = m.sendHeldBack(t.Context(), &Guest{Taps: []*os.File{tap}}, detour.Detour{})
+		if looked := err != nil; looked != c.back {
+			t.Errorf("%s: what waits is looked at: %v", name, err)
+		}
+		tap.Close() //nolint:errcheck // of a test
+		end.Close() //nolint:errcheck // the same
+	}
 }

@@ -221,7 +221,7 @@ func (m *outgoing) askRefusalSoon(ctx context.Context, cause string) {
 // waits for it to know that the guest runs here.
 func (m *outgoing) askAbort(ctx context.Context) error {
 	defer m.work.farewells.Wait()
-	why := talk.Undo{Epoch: m.state.Epoch, Lost: m.state.Lost()}
+	why := talk.Undo{Epoch: m.state.Epoch, Lost: m.state.Lost(), Unled: !m.state.LedAway()}
 	if m.state.Problem != nil {
 		why.Problem = *m.state.Problem
 	}

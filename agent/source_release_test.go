@@ -328,3 +328,23 @@ func TestBeginsAgainWhenAllIsUndone(t *testing.T) {
 		a.actors.Wait()
 	}
 }
+
+// TestSaysWhetherItLed: a destination is told whether packets were led to it, as this end of the tunnel is gone first where they were not.
+func TestSaysWhetherItLed(t *testing.T) {
+	for doing, unled := range map[migration.Effect]bool{migration.CopyMemory: true, migration.Flip: false} {
+		a := bareAgent(t, &config.Config{Host: "paris"})
+		a.ctx = t.Context()
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		var asked talk.Undo
+		link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := peer.Decode(r, &asked); err != nil {
+				t.Error(err)
+			}
+			peer.Answer(w, talk.ReleaseAnswer{State: "declined"}, nil)
+		}))
+		m := &outgoing{a: a, plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}, state: sourceDoing(t, doing)}
+		if err := m.askAbort(t.Context()); err != nil || asked.Unled != unled {
+			t.Errorf("%s: %+v, %v", doing, asked, err)
+		}
+	}
+}

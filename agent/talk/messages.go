@@ -193,6 +193,8 @@ type Undo struct {
 	Released bool   `json:"released"` // it let go; it asks because it knows that its memory did not get through
 	// Lost: pages that the guest misses at the destination are nowhere any more.
 	Lost bool `json:"lost,omitempty"`
+	// Unled: no packet was led there, and this end of the tunnel may be gone: what waits there was for an address that the guest has not yet.
+	Unled bool `json:"unled,omitempty"`
 }
 
 // CourseAnswer is what a source says of a migration when its destination asks.
