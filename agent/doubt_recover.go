@@ -335,9 +335,19 @@ func (a *Agent) peerEvents(r *http.Request) (any, error) {
 		}
 		return a.apiEvents(r)
 	}
-	value, err := a.apiEvents(r)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	if !m.doubtTold.Load() { // told at once, and once: who asks on waits as for anything else
+		go func() {
+			if _, err := m.await(ctx, func(s migration.Destination) bool { return s.Vanished }); err == nil {
+				cancel()
+			}
+		}()
+	}
+	value, err := a.apiEvents(r.WithContext(ctx))
 	if answer, ok := value.(record.EventsAnswer); ok {
 		if state := m.snapshot(); state.Vanished {
+			m.doubtTold.Store(true)
 			answer.Vanished = m.vanishedWords(state)
 			return answer, nil
 		}

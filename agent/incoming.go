@@ -37,9 +37,10 @@ type incoming struct {
 
 	turning sync.Mutex // addresses are led here, or away again, by one call at a time
 
-	unled atomic.Bool                       // the source has turned back, and had led no packet here
-	heard atomic.Int64                      // when the source was last heard, ns since started
-	broke atomic.Pointer[migration.Problem] // why the guest did not arrive whole, before that is final; nil: it may
+	unled     atomic.Bool                       // the source has turned back, and had led no packet here
+	doubtTold atomic.Bool                       // who follows its events was told that the guest vanished
+	heard     atomic.Int64                      // when the source was last heard, ns since started
+	broke     atomic.Pointer[migration.Problem] // why the guest did not arrive whole, before that is final; nil: it may
 
 	mu    sync.Mutex
 	shown *Guest        // see visible
