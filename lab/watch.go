@@ -94,8 +94,12 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 	var stands leaderless
 	var dead, looked time.Time
 	for {
+		from := after
+		if !dead.IsZero() && after > 0 && clock.Sleep(ctx, deadEndEvery) {
+			from-- // which it answers at once
+		}
 		ask, cancel := context.WithTimeout(ctx, 15*time.Second)
-		part, err := host.client.Events(ask, m.id, after)
+		part, err := host.client.Events(ask, m.id, from)
 		cancel()
 		if ctx.Err() != nil {
 			return
