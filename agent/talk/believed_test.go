@@ -21,7 +21,7 @@ func between() *config.Config {
 	return &config.Config{
 		Host: "rome", Site: "rome", Uplinks: up("192.0.2.2"), Network: config.Network{Bridge: "br0", V4: net("10.2.1.0/24"), Gateway4: netip.MustParseAddr("10.2.1.1")},
 		Peers: []config.Neighbour{
-			{Host: "paris", Site: "paris", V4: net("10.1.1.0/24"), Uplinks: up("192.0.2.1")},
+			{Host: "paris", Site: "paris", V4: net("10.1.1.0/24"), V6: net("fd00:1::/64"), Uplinks: up("192.0.2.1")},
 			{Host: "oslo", Site: "oslo", V4: net("10.3.1.0/24"), Uplinks: up("192.0.2.3")},
 			{Host: "rome2", Site: "rome", V4: net("10.2.1.0/24"), Uplinks: up("192.0.2.4")},
 		},
@@ -32,7 +32,7 @@ func between() *config.Config {
 // nothing else.
 func TestBelieve(t *testing.T) {
 	here := between()
-	taken := map[netip.Addr]string{netip.MustParseAddr("10.2.1.30"): "db"}
+	taken := map[netip.Addr]string{netip.MustParseAddr("10.2.1.30"): "db", netip.MustParseAddr("10.2.1.31"): "web"}
 	own := []net.Addr{&net.IPNet{IP: net.IPv4(127, 0, 0, 1), Mask: net.CIDRMask(8, 32)}}
 	whose := func(addr netip.Addr) string { return addresses.New(here, nil).Whose(addr, own) }
 	held := func(home, prefix string) func(*Preparation) {
@@ -54,6 +54,9 @@ func TestBelieve(t *testing.T) {
 		"of the subnet here, not of here": {held("cairo", "10.2.1.50/24"), "of the guests' subnet 10.2.1.0/24"},
 		"not of its home's subnet":        {held("oslo", "10.1.1.9/24"), "not in the guests' subnet 10.3.1.0/24"},
 		"of another guest here":           {held("rome", "10.2.1.30/24"), "guest db of this host has it"},
+		"of the same guest here":          {held("rome", "10.2.1.31/24"), ""},
+		"of a family its home has not":    {held("oslo", "fd00:3::9/64"), ""},
+		"not of its home's IPv6 subnet":   {held("paris", "fd00:3::9/64"), "not in the guests' subnet fd00:1::/64"},
 		"this host's own":                 {held("cairo", "192.0.2.2/32"), "this host's own"},
 		"this machine's":                  {held("cairo", "127.0.0.1/32"), "this host's own"},
 		"of a host, by which it is asked": {held("cairo", "192.0.2.3/32"), "host oslo's own"},
@@ -107,5 +110,9 @@ func TestMemoryGoesThere(t *testing.T) {
 		if (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v, want %q", name, err, c.word)
 		}
+	}
+	p := Prepared{Tunnel: there, Tunnels: []PathTunnel{{End: there}, {End: there}}, Memory: to("192.0.2.1")} // more tunnels than were asked for
+	if err := p.Believe(here, secure, []tunnel.Config{{Local: mine}}); err == nil {
+		t.Error("memory beside the tunnels was believed")
 	}
 }

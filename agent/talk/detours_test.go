@@ -40,7 +40,9 @@ func TestStanding(t *testing.T) {
 		"none":             {func(h *Handed) { h.Addresses = nil }, "0 of 1"},
 		"no MAC":           {func(h *Handed) { h.Addresses[0].MAC = "here" }, "not one that was asked for"},
 		"a group's MAC":    {func(h *Handed) { h.Addresses[0].MAC = "ff:ff:ff:ff:ff:ff" }, "not one that was asked for"},
+		"a MAC of 8 bytes": {func(h *Handed) { h.Addresses[0].MAC = "02:00:00:00:00:00:00:01" }, "not one that was asked for"},
 		"a size below all": {func(h *Handed) { h.Addresses[0].Fits = -1 }, "not one that was asked for"},
+		"a size above all": {func(h *Handed) { h.Addresses[0].Fits = 1<<16 + 1 }, "not one that was asked for"},
 	} {
 		h := Handed{Addresses: []HandedAddress{good}}
 		c.change(&h)
@@ -52,6 +54,50 @@ func TestStanding(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
+}
+
+// TestRepointCheck: what another host asks of a detour to here is refused where it cannot be meant.
+func TestRepointCheck(t *testing.T) {
+	addr := netip.MustParseAddr("10.2.1.40")
+	for name, c := range map[string]struct {
+		change func(*Repoint)
+		word   string
+	}{
+		"good":                      {func(*Repoint) {}, ""},
+		"handed over by its home":   {func(r *Repoint) { r.Migration, r.Home = "m-00000002-lyon-rome", "lyon" }, ""},
+		"as many as a guest has":    {func(r *Repoint) { r.Addresses = addressesFrom(addr, migration.MostAddresses) }, ""},
+		"for good":                  {func(r *Repoint) { r.Lease, r.Forever = 0, true }, ""},
+		"as long as a lease may be": {func(r *Repoint) { r.Lease = config.MostLease }, ""},
+		"of no kind, as of before":  {func(r *Repoint) { r.Kind = "" }, ""},
+		"to another host":           {func(r *Repoint) { r.Migration = "m-00000002-oslo" }, "not one to host rome"},
+		"of no migration":           {func(r *Repoint) { r.Migration = "m-2-rome" }, "not one to host rome"},
+		"of another home":           {func(r *Repoint) { r.Home = "lyon" }, "not one to host rome"},
+		"a path as its guest":       {func(r *Repoint) { r.Guest = "../x" }, "not a name"},
+		"no address":                {func(r *Repoint) { r.Addresses = nil }, "0 addresses"},
+		"more than a guest has":     {func(r *Repoint) { r.Addresses = addressesFrom(addr, migration.MostAddresses+1) }, "65 addresses"},
+		"an address that is none":   {func(r *Repoint) { r.Addresses = append(r.Addresses, netip.Addr{}) }, "is none, or is named twice"},
+		"an address twice":          {func(r *Repoint) { r.Addresses = append(r.Addresses, addr) }, "is none, or is named twice"},
+		"a lease that is over":      {func(r *Repoint) { r.Lease = -1 }, "a lease of -1ns"},
+		"a longer lease":            {func(r *Repoint) { r.Lease = config.MostLease + 1 }, "a lease of"},
+		"of another kind":           {func(r *Repoint) { r.Kind = "string" }, `tunnel "string" is unknown`},
+		"no end":                    {func(r *Repoint) { r.Tunnel = netip.AddrPort{} }, "the tunnel's end is no address"},
+		"no port":                   {func(r *Repoint) { r.Tunnel = netip.AddrPortFrom(r.Tunnel.Addr(), 0) }, "the tunnel's end is no address"},
+		"no key":                    {func(r *Repoint) { r.TunnelKey = "secret" }, "the tunnel's key is not one"},
+	} {
+		r := goodRepoint()
+		c.change(&r)
+		if err := r.Check("rome"); (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %v, want %q", name, err, c.word)
+		}
+	}
+}
+
+// addressesFrom are so many addresses, each the one after the last.
+func addressesFrom(addr netip.Addr, n int) (out []netip.Addr) {
+	for ; len(out) < n; addr = addr.Next() {
+		out = append(out, addr)
+	}
+	return out
 }
 
 // FuzzPeerWords: whatever another host asks or tells after the move is refused, or cut down

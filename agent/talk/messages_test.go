@@ -10,6 +10,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
+	"godwit/netstate"
 )
 
 // TestMostAddresses: a guest keeps what something needs of its old addresses beside its next ones, and moves as long as
@@ -72,6 +73,25 @@ func TestPreparationCheck(t *testing.T) {
 		"options as a processor":  {func(p *Preparation) { p.Facts.CPU = "max,-avx2" }, "CPU model"},
 		"too long for a journal":  {func(p *Preparation) { p.Description.Start = slices.Repeat([]string{"-device"}, 30000) }, "shorten"},
 		"a thousand addresses":    {func(p *Preparation) { p.Plan.Held = make([]migration.Address, 1000) }, "1000 addresses"},
+		"a thousand next ones":    {func(p *Preparation) { p.Plan.Next = make([]migration.Address, 1000) }, "1000 next ones"},
+		"more than it may keep": {func(p *Preparation) {
+			p.Plan.Network, p.Plan.Next, p.Plan.Held = "tunnel", nil, nil
+			for _, addr := range addressesFrom(netip.MustParseAddr("10.1.1.20"), migration.MostAddresses+1) {
+				p.Plan.Held = append(p.Plan.Held, migration.Address{Prefix: netip.PrefixFrom(addr, 16), Home: "paris"})
+			}
+		}, "65 addresses"},
+		"no NIC for the next":   {func(p *Preparation) { p.Description.NICs = p.Description.NICs[:1] }, "no NIC for it"},
+		"a boot's id":           {func(p *Preparation) { p.Boot = strings.Repeat("b", care.LongestBoot) }, ""},
+		"a longer boot's id":    {func(p *Preparation) { p.Boot = strings.Repeat("b", care.LongestBoot+1) }, "a boot id of 65 bytes"},
+		"tunnels":               {func(p *Preparation) { p.MemoryTunnels = make([]PathTunnel, migration.MostAddresses) }, ""},
+		"more tunnels":          {func(p *Preparation) { p.MemoryTunnels = make([]PathTunnel, migration.MostAddresses+1) }, "65 tunnels for memory"},
+		"channels":              {func(p *Preparation) { p.Channels = MostChannels }, ""},
+		"more channels":         {func(p *Preparation) { p.Channels = MostChannels + 1 }, "5 channels"},
+		"channels below none":   {func(p *Preparation) { p.Channels = -1 }, "-1 channels"},
+		"inner addresses":       {func(p *Preparation) { p.InnerUsed = make([]netip.Prefix, MostInner) }, ""},
+		"more inner addresses":  {func(p *Preparation) { p.InnerUsed = make([]netip.Prefix, MostInner+1) }, "513 inner addresses"},
+		"a router that is none": {func(p *Preparation) { p.Routers = make([]netstate.Advertisement, 1) }, "router"},
+		"none to be given up":   {func(p *Preparation) { p.ToDrop = make([]netip.Addr, 1) }, "to be given up"},
 	} {
 		p := good()
 		c.change(&p)
