@@ -30,8 +30,11 @@ func (a Acceptance) Check(plan migration.Plan, there config.Neighbour) error {
 	case len(a.Ends) > migration.MostAddresses:
 		return wrong("%d ends for tunnels", len(a.Ends))
 	}
-	if err := migration.CheckAddresses(a.Next); err != nil || plan.KeepsAddress() {
-		if err != nil || !slices.EqualFunc(migration.Bare(a.Next), migration.Bare(plan.Held), func(x, y netip.Addr) bool { return x == y }) {
+	if err := migration.CheckAddresses(a.Next); err != nil {
+		return wrong("%v", err)
+	}
+	if plan.KeepsAddress() {
+		if !slices.EqualFunc(migration.Bare(a.Next), migration.Bare(plan.Held), func(x, y netip.Addr) bool { return x == y }) {
 			return wrong("the guest keeps its addresses, and it names others, or none")
 		}
 		return nil

@@ -38,6 +38,70 @@ func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
 	}
 }
 
+// TestAcceptanceCheck: what a destination answers in check is refused where it cannot be meant.
+func TestAcceptanceCheck(t *testing.T) {
+	there := config.Neighbour{Host: "rome", V4: netip.MustParsePrefix("10.2.0.0/16"), V6: netip.MustParsePrefix("fd00:2::/64")}
+	next := func(prefix string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Home: "rome"}
+	}
+	many := func(n int) (out []migration.Address) {
+		for _, addr := range addressesFrom(netip.MustParseAddr("10.2.1.1"), n) {
+			out = append(out, migration.Address{Prefix: netip.PrefixFrom(addr, 16), Home: "rome"})
+		}
+		return out
+	}
+	end := netip.MustParseAddrPort("198.51.100.1:700")
+	for name, c := range map[string]struct {
+		change func(*Acceptance)
+		word   string
+	}{
+		"good":                   {func(*Acceptance) {}, ""},
+		"of both families":       {func(a *Acceptance) { a.Next = append(a.Next, next("fd00:2::20/64")) }, ""},
+		"as many as a guest has": {func(a *Acceptance) { a.Next = many(migration.MostAddresses) }, ""},
+		"more than a guest has":  {func(a *Acceptance) { a.Next = many(migration.MostAddresses + 1) }, "65 next addresses"},
+		"none":                   {func(a *Acceptance) { a.Next = nil }, "no next address"},
+		"one that is none":       {func(a *Acceptance) { a.Next = append(a.Next, migration.Address{Home: "rome"}) }, "an address that is none"},
+		"of another IPv6 subnet": {func(a *Acceptance) { a.Next = append(a.Next, next("fd00:1::20/64")) }, "next address fd00:1::20"},
+		"a shorter token":        {func(a *Acceptance) { a.Token = a.Token[1:] }, "a token of"},
+		"as many ends":           {func(a *Acceptance) { a.Ends = slices.Repeat(a.Ends, migration.MostAddresses) }, ""},
+		"more ends":              {func(a *Acceptance) { a.Ends = slices.Repeat(a.Ends, migration.MostAddresses+1) }, "65 ends for tunnels"},
+	} {
+		a := Acceptance{Token: make([]byte, probe.TokenLength), Next: []migration.Address{next("10.2.1.20/16")}, Ends: []netip.AddrPort{end}}
+		c.change(&a)
+		if err := a.Check(good().Plan, there); (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %v, want %q", name, err, c.word)
+		}
+	}
+}
+
+// TestPreparedCheck: what a destination answers in prepare is refused where it cannot be meant.
+func TestPreparedCheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		transfer string
+		change   func(*Prepared)
+		word     string
+	}{
+		"good":                {"lanes", func(*Prepared) {}, ""},
+		"no key":              {"lanes", func(p *Prepared) { p.TunnelKey = "secret" }, "tunnel key is not one"},
+		"no end":              {"lanes", func(p *Prepared) { p.Tunnel = netip.AddrPort{} }, "end there is no address"},
+		"as many tunnels":     {"lanes", func(p *Prepared) { p.Tunnels = make([]PathTunnel, migration.MostAddresses) }, ""},
+		"more tunnels":        {"lanes", func(p *Prepared) { p.Tunnels = make([]PathTunnel, migration.MostAddresses+1) }, "65 tunnels for memory"},
+		"as many at home":     {"lanes", func(p *Prepared) { p.Home = make([]netip.Addr, migration.MostAddresses) }, ""},
+		"more at home":        {"lanes", func(p *Prepared) { p.Home = make([]netip.Addr, migration.MostAddresses+1) }, "65 addresses at home"},
+		"a port by mptcp":     {"mptcp", func(p *Prepared) { p.Memory = "4444" }, ""},
+		"no port by mptcp":    {"mptcp", func(*Prepared) {}, "the port for memory is not one"},
+		"port 0 by mptcp":     {"mptcp", func(p *Prepared) { p.Memory = "0" }, "the port for memory is not one"},
+		"no such port":        {"mptcp", func(p *Prepared) { p.Memory = "65536" }, "the port for memory is not one"},
+		"an address by mptcp": {"mptcp", func(p *Prepared) { p.Memory = "tcp:10.0.0.1:4444" }, "the port for memory is not one"},
+	} {
+		p := Prepared{TunnelKey: strings.Repeat("A", 43) + "=", Tunnel: netip.MustParseAddrPort("10.0.0.1:700")}
+		c.change(&p)
+		if err := p.Check(migration.Plan{Transfer: c.transfer}); (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %v, want %q", name, err, c.word)
+		}
+	}
+}
+
 // FuzzAnswers: what a destination may answer to check and prepare is refused, or can be used:
 // and QEMU is told of nothing but an address and a port.
 func FuzzAnswers(f *testing.F) {
