@@ -19,6 +19,8 @@ type badDisk struct {
 	dirty map[int]bool
 	fails int  // how many syncs will
 	wrote bool // what those that fail were to write is on the disk nevertheless
+	full  int  // how many writes will fail
+	then  int  // how many once a sync has failed
 }
 
 const block = 4096
@@ -32,6 +34,10 @@ func (d *badDisk) ReadAt(p []byte, at int64) (int, error) {
 }
 
 func (d *badDisk) WriteAt(p []byte, at int64) (int, error) {
+	if d.full > 0 {
+		d.full--
+		return 0, unix.EIO
+	}
 	end := int(at) + len(p)
 	if grow := end - len(d.cache); grow > 0 {
 		d.cache = append(d.cache, make([]byte, grow)...)
@@ -62,6 +68,7 @@ func (d *badDisk) Datasync() error {
 	}
 	clear(d.dirty)
 	if failed {
+		d.full, d.then = d.then, 0
 		return unix.EIO
 	}
 	return nil
@@ -164,5 +171,47 @@ func TestDiskForgets(t *testing.T) {
 	}
 	if err := j.Append(state{Step: 4}, true); err == nil {
 		t.Error("written behind a hole")
+	}
+}
+
+// TestWriteFails: a record that the disk did not take was not written, whether or not the next sync has anything to do.
+func TestWriteFails(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		j, d := onBadDisk(t)
+		d.full = 1
+		if err := j.Append(state{Step: 2}, sync); !errors.Is(err, unix.EIO) {
+			t.Fatalf("a write that failed: %v", err)
+		}
+		if a, h := step(t, d.cache), step(t, d.disk); a != 1 || h != 1 {
+			t.Errorf("the next agent reads %d, after a crash of the host %d", a, h)
+		}
+		if err := j.Append(state{Step: 2}, true); err != nil {
+			t.Fatal(err)
+		}
+		if a, h := step(t, d.cache), step(t, d.disk); a != 2 || h != 2 {
+			t.Errorf("told again: the next agent reads %d, after a crash of the host %d", a, h)
+		}
+	}
+}
+
+// TestMendFails: what a sync did not bring is written once more until the disk takes it, and nothing comes behind it before.
+func TestMendFails(t *testing.T) {
+	for what, c := range map[string]struct{ syncs, writes, tries int }{"writes fail": {1, 2, 2}, "syncs fail": {2, 0, 1}} {
+		j, d := onBadDisk(t)
+		if err := j.Append(state{2, strings.Repeat("x", 3*block)}, false); err != nil {
+			t.Fatal(err)
+		}
+		d.fails, d.then = c.syncs, c.writes
+		for n := range c.tries {
+			if err := j.Append(state{Step: 3}, true); !errors.Is(err, unix.EIO) {
+				t.Fatalf("%s, try %d: %v", what, n, err)
+			}
+		}
+		if err := j.Append(state{Step: 4}, true); err != nil {
+			t.Fatal(err)
+		}
+		if a, h := step(t, d.cache), step(t, d.disk); a != 4 || h != 4 {
+			t.Errorf("%s: the next agent reads %d, after a crash of the host %d", what, a, h)
+		}
 	}
 }

@@ -48,6 +48,26 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// TestCreateOnFullDisk: a migration does not begin with a journal that has no room, and no part of one is left.
+func TestCreateOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	limit(t, room/2, func() {
+		if _, err := Create(dir, "m-1"); !errors.Is(err, unix.EFBIG) {
+			t.Errorf("created past the limit: %v", err)
+		}
+	})
+	if ids, err := Unfinished(dir); err != nil || len(ids) != 0 {
+		t.Errorf("left: %v, %v", ids, err)
+	}
+	j, err := Create(dir, "m-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReserve: who asks for more room than the disk has leaves what there is to who needs it.
 func TestReserve(t *testing.T) {
 	dir, path := written(t, 1)

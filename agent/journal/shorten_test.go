@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,31 @@ func TestLongJournalGoesOn(t *testing.T) {
 	}
 	if err := Read(dir, "m-1", &s); err != nil || s.Step != step+4 {
 		t.Errorf("%d, %v; want %d", s.Step, err, step+4)
+	}
+}
+
+// TestLongJournalOpened: an agent that finds a long journal keeps its state, also where the disk takes no more.
+func TestLongJournalOpened(t *testing.T) {
+	dir, path := written(t, 1)
+	j, _ := reopen(t, dir)
+	says(t, j, 2, longest/(recordLimit/2)) // it has what is not to be written twice: it does not begin anew before the next
+	if size := info(t, path).Size(); size < longest {
+		t.Fatalf("%d bytes", size)
+	}
+	if err := os.WriteFile(begunAnew(path), []byte("half of one"), 0o600); err != nil { // of an agent that was killed
+		t.Fatal(err)
+	}
+	again, was := reopen(t, dir)
+	if _, err := os.Stat(begunAnew(path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("half a journal was left: %v", err)
+	}
+	limit(t, 2*room, func() {
+		if err := again.Append(state{Step: 1, Text: strings.Repeat("x", 2*room)}, true); err == nil {
+			t.Error("written past the limit")
+		}
+	})
+	if _, s := reopen(t, dir); s.Step != was.Step || s.Step < 2 {
+		t.Errorf("read back %d, want %d", s.Step, was.Step)
 	}
 }
 
