@@ -75,6 +75,35 @@ func TestWrittenIsRead(t *testing.T) {
 	}
 }
 
+// TestDiskFull: what the disk does not take leaves the file as it was, and nothing beside it.
+func TestDiskFull(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kept.json")
+	if err := Write(path, kept{1}); err != nil {
+		t.Fatal(err)
+	}
+	var before unix.Rlimit // of the size of files that this process writes; Go ignores SIGXFSZ
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	full := Write(path, kept{2})
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(full, unix.EFBIG) || !strings.Contains(full.Error(), path) {
+		t.Errorf("written past the limit: %v", full)
+	}
+	var k kept
+	if err := Read(path, &k); err != nil || k.N != 1 {
+		t.Errorf("read %d, %v", k.N, err)
+	}
+	if left := Half(filepath.Dir(path)); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
 // TestSweep: what was cut off in writing goes, and nothing else.
 func TestSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "[a-b]")
