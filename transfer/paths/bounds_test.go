@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,6 +124,51 @@ func TestGapsAreBounded(t *testing.T) {
 		}
 		if n := r.Stats().Frames; n != 2 {
 			t.Errorf("%d frames were taken", n)
+		}
+	})
+}
+
+// TestControlsComeAgain: what lanes bring again of controls, as they do where others died, is handled once, and nothing of it is kept.
+func TestControlsComeAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		handled := map[byte]int{}
+		r := NewReceiver(context.Background(), ReceiverConfig{Identity: identity, Control: func(_ wire.Topic, body []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
+			handled[body[0]]++
+			return nil
+		}})
+		defer r.Close()
+		lane := rawLane(t, r, "a", make(chan error, 1))
+		body := make([]byte, wire.MaxBody)
+		const many = mostControls/wire.MaxBody + 2
+		bring := func(number byte) {
+			body[0] = number
+			lane.Write(wire.AppendControl(nil, uint64(number), wire.TopicRaw, body)) //nolint:errcheck // it may be refused
+		}
+		for range 2 {
+			for n := range byte(many) {
+				bring(n + 1)
+			}
+		}
+		for range many {
+			bring(many + 2) // the one before it does not come
+		}
+		bring(many + 1)
+		time.Sleep(Silence / 2)
+		mu.Lock()
+		defer mu.Unlock()
+		for n := range byte(many + 2) {
+			if handled[n+1] != 1 {
+				t.Errorf("control %d was handled %d times", n+1, handled[n+1])
+			}
+		}
+		if err := r.Err(); err != nil {
+			t.Error(err)
+		}
+		if n := r.Stats().LanesLive; n != 1 {
+			t.Errorf("%d lanes live", n)
 		}
 	})
 }
