@@ -42,6 +42,33 @@ func TestColdestFirst(t *testing.T) {
 	}
 }
 
+// TestSameFreesWhatWaitsBehindIt: a page that the guest wrote again while the content before was coded, and was found to be what the
+// destination has, is taken next. It would wait for Stop else, and each such page would be downtime.
+func TestSameFreesWhatWaitsBehindIt(t *testing.T) {
+	s := New(100, NewArena(100*Size, nil, nil))
+	for _, c := range []byte{1, 2} {
+		if err := s.Put(7, content(c)); err != nil {
+			t.Fatal(err)
+		}
+		f := mustTake(t, s, 64)
+		if c == 1 {
+			s.Sent(f)
+			if err := s.Acked(f.Number); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := s.Put(7, content(3)); err != nil {
+			t.Fatal(err)
+		}
+		f.Pages[0].Coding = Same
+		s.Sent(f)
+	}
+	if f := mustTake(t, s, 64); !slices.Equal(numbers(f), []uint64{7}) || !bytes.Equal(f.Pages[0].Data, content(3)) {
+		t.Errorf("took %v", numbers(f))
+	}
+}
+
 // What waits for room and what waits for pages must hear of it, or both stop for good.
 func TestReaderAndSenderWakeEachOther(t *testing.T) {
 	const total, rounds = 300, 5
