@@ -31,6 +31,7 @@ func TestEvacuate(t *testing.T) {
 		{"a queue is worth a slower host", []Evacuee{{"a", gib, []Offer{on("b", 8, 6), on("c", 8, 8)}}, {"z", gib, []Offer{on("b", 8, 6), on("c", 8, 8)}}}, "a→b z→c"},
 		{"but not one that is much slower", []Evacuee{{"a", gib, []Offer{on("b", 8, 6), on("c", 8, 60)}}, {"z", gib, []Offer{on("b", 8, 6), on("c", 8, 60)}}}, "a→b z→b"},
 		{"equal hosts: the one with more room", []Evacuee{{"a", gib, []Offer{on("b", 4, 6), on("c", 8, 6)}}}, "a→c"},
+		{"the one with more room left", []Evacuee{{"a", 4 * gib, []Offer{on("b", 8, 0), on("c", 6, 0)}}, {"z", gib, []Offer{on("b", 8, 0), on("c", 6, 0)}}}, "a→b z→c"},
 		{"the fastest begins", []Evacuee{{"a", 4 * gib, []Offer{on("b", 8, 9)}}, {"z", gib, []Offer{on("b", 8, 2)}}}, "z→b a→b"},
 	} {
 		var got []string

@@ -140,6 +140,7 @@ func TestSee(t *testing.T) {
 		{"the limit passes in a first round in which less and less is left: the paths carry less than was said", 10 * time.Second, []Look{at(5, 1, 90), at(35, 1, 80), at(65, 1, 70)}, Wait},
 		{"pages that come later are packed less well: more is left to send, of less memory", 10 * time.Second, []Look{left(at(5, 1, 70), 300), left(at(35, 1, 80), 200), left(at(65, 1, 90), 100)}, Wait},
 		{"it passes while rounds get shorter", 10 * time.Second, []Look{at(1, 2, 90), at(31, 3, 60), at(61, 4, 50)}, Wait},
+		{"also where the first of them could not be foreseen", 10 * time.Second, []Look{unknown(2, 90*mega), at(21, 3, 60), at(51, 4, 50), at(81, 5, 40)}, Wait},
 		{"it passes while the next round, of 90 s, goes on", 10 * time.Second, []Look{at(1, 2, 900), at(115, 2, 90)}, Wait},
 		{"within the budget when that is over: another round is no choice", 10 * time.Second, []Look{at(1, 2, 3), at(32, 3, 2)}, Go},
 		{"hardly anything was sent, and hardly anything is left", 0, []Look{known(2), known(3), known(4)}, Go},
@@ -216,6 +217,23 @@ func TestBest(t *testing.T) {
 	}
 	if pause, work := copying.Best(); pause != load+200*ms || work != 200*ms {
 		t.Fatalf("with work: %v, %v", pause, work)
+	}
+}
+
+// TestFits: what was left as the last round began counts, whatever was left before.
+func TestFits(t *testing.T) {
+	copying := Copying{Budget: 300 * ms}
+	if copying.Fits() {
+		t.Error("before a look")
+	}
+	for i, c := range []struct {
+		remaining int64
+		want      bool
+	}{{9, false}, {2, true}, {4, false}, {2, true}} {
+		look := Look{Round: int64(i + 2), Remaining: c.remaining*mega - tail, Goodput: 10 * mega}
+		if copying.See(look); copying.Fits() != c.want {
+			t.Errorf("look %d, a pause of %v: fits: %v", i, look.Downtime(0), copying.Fits())
+		}
 	}
 }
 

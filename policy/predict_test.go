@@ -32,6 +32,7 @@ func TestPredict(t *testing.T) {
 		{"the rest follows, and it is little", Facts{Content: memory, DirtyRate: int64(carried / framing / 4), Follows: true}, memory * 4 / 3, 0},
 		{"the rest follows after half as long again", Facts{Content: memory, DirtyRate: 1 << 40, Follows: true}, memory + memory/2 + memory, framing * memory / carried * 1.5},
 		{"the rest follows at once", Facts{Content: memory, Speed: memory, DirtyRate: 8 << 20, Early: true}, memory + 8<<20, 1},
+		{"the rest follows at once, from hosts of which nobody knows how fast they are", Facts{Content: memory, DirtyRate: 8 << 20, Early: true}, memory + 8<<20, framing * memory / carried},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.Memory, c.facts.Rate, c.facts.RTT, c.facts.Budget, c.facts.Spent = memory, 100_000_000, 20*ms, 300*ms, time.Second
@@ -113,6 +114,34 @@ func TestPredictPause(t *testing.T) {
 		c.facts.Memory, c.facts.Content, c.facts.Rate, c.facts.RTT, c.facts.Budget = memory, memory, 100_000_000, 20*ms, max(c.facts.Budget, 140*ms)
 		if f := Predict(c.facts); !near(float64(f.Downtime), float64(c.want)) {
 			t.Errorf("%s: %v, want %v", name, f.Downtime, c.want)
+		}
+	}
+}
+
+// TestPredictStopped: of a guest that stands still nothing is written meanwhile, and no time is foreseen beside its pause.
+func TestPredictStopped(t *testing.T) {
+	f := Facts{Memory: 256 << 20, Content: 256 << 20, Rate: 100_000_000, RTT: 20 * ms, Budget: 300 * ms, Stopped: true}
+	idle := Predict(f)
+	if want := preparing + switching + (preparingTrips+switchingTrips)*20*ms + idle.Downtime; idle.Migration != want {
+		t.Errorf("%v, want %v", idle.Migration, want)
+	}
+	f.DirtyRate = 1 << 30
+	if busy := Predict(f); busy != idle {
+		t.Errorf("%+v, and %+v where it writes nothing", busy, idle)
+	}
+}
+
+// TestPredictFollows: a guest whose rest follows it is not throttled before, and does not wait for it.
+func TestPredictFollows(t *testing.T) {
+	for name, f := range map[string]Facts{"after some rounds": {Follows: true}, "at once": {Early: true}} {
+		f.Memory, f.Content, f.Rate, f.RTT, f.Budget, f.DirtyRate = 256<<20, 256<<20, 100_000_000, 20*ms, 300*ms, 1<<40
+		without := Predict(f)
+		if without.Downtime > time.Second {
+			t.Errorf("%s: a pause of %v", name, without.Downtime)
+		}
+		f.MostThrottle = 90
+		if got := Predict(f); got != without {
+			t.Errorf("%s: %+v, and %+v where it may not be throttled", name, got, without)
 		}
 	}
 }

@@ -59,12 +59,12 @@ func TestThrottling(t *testing.T) {
 		looks []look
 	}{
 		{"forbidden", 0, []look{{at: 10, round: 2}, {at: 60, round: 9}}},
-		{"not in the first round", 90, []look{{at: 60, round: 1}}},
+		{"not in the first round", 90, []look{{at: 60, round: 1}, {at: 300, round: 1}}},
 		{"not at once", 90, []look{{at: 10, round: 2}, {at: 14, round: 9}}},
 		{"when more copying gained nothing", 90, []look{{at: 10, round: 2}, {at: 15, round: 3, want: 70}}},
 		{"not while it gains", 90, []look{{at: 10, round: 2, gains: true}, {at: 39, round: 9, gains: true}}},
 		{"also one that gains a little for ever", 90, []look{{at: 10, round: 2, gains: true}, {at: 40, round: 9, gains: true, want: 70}}},
-		{"no further before it counts", 90, []look{{at: 6, round: 2}, {at: 10, round: 2, want: 70}, {at: 60, round: 3, now: 1, want: 70}}},
+		{"no further before it counts", 90, []look{{at: 6, round: 2}, {at: 10, round: 2, want: 70}, {at: 60, round: 3, now: 1, want: 70}, {at: 90, round: 4, now: 69, want: 70}}},
 		{"no further before it was given time", 90, []look{{at: 6, round: 2}, {at: 10, round: 2, want: 70}, {at: 12, round: 3, now: 70, want: 70}, {at: 12.9, round: 4, now: 70, want: 70}}},
 		{"no further while it helps", 90, []look{{at: 6, round: 2}, {at: 10, round: 2, want: 70}, {at: 12, round: 3, now: 70, want: 70}, {at: 20, round: 4, now: 70, gains: true, want: 70}}},
 		{"further, and not beyond the most", 90, []look{{at: 6, round: 2}, {at: 10, round: 2, want: 70}, {at: 12, round: 3, now: 70, want: 70}, {at: 14, round: 4, now: 70, want: 90}, {at: 30, round: 9, now: 90, want: 90}}},
