@@ -29,12 +29,13 @@ func TestSeen(t *testing.T) {
 		from, to, replies, replied netip.AddrPort
 		want                       []Connection
 	}{
-		"published":                  {destinationTranslated, established, client, guest, inside, client, []Connection{{guest, client, "established", false, false}}},
-		"a port of the guest's own":  {destinationTranslated, established, client, guest, port("10.1.1.10:8080"), client, nil},
-		"that is over":               {destinationTranslated, timeWait, client, guest, inside, client, nil},
-		"by a flow table":            {destinationTranslated | offloaded, 0, client, guest, inside, client, []Connection{{guest, client, "established", false, false}}},
-		"asked for within":           {sourceTranslated, established, inside, client, client, guest, []Connection{{guest, client, "established", false, true}}},
-		"asked for within, and over": {sourceTranslated, timeWait, inside, client, client, guest, []Connection{{guest, client, "time-wait", true, true}}},
+		"published":                           {destinationTranslated, established, client, guest, inside, client, []Connection{{guest, client, "established", false, false}}},
+		"a port of the guest's own":           {destinationTranslated, established, client, guest, port("10.1.1.10:8080"), client, nil},
+		"that is over":                        {destinationTranslated, timeWait, client, guest, inside, client, nil},
+		"by a flow table":                     {destinationTranslated | offloaded, 0, client, guest, inside, client, []Connection{{guest, client, "established", false, false}}},
+		"asked for within":                    {sourceTranslated, established, inside, client, client, guest, []Connection{{guest, client, "established", false, true}}},
+		"asked for within, and over":          {sourceTranslated, timeWait, inside, client, client, guest, []Connection{{guest, client, "time-wait", true, true}}},
+		"asked for within, and not there yet": {sourceTranslated, 1, inside, client, client, guest, nil},
 		"asked for within, by a flow table, which tells no state": {sourceTranslated | offloaded, timeWait, inside, client, client, guest,
 			[]Connection{{guest, client, "established", false, true}}},
 		"asked for within, of a service": {sourceTranslated | destinationTranslated, established, inside, service, node, guest,
@@ -45,6 +46,10 @@ func TestSeen(t *testing.T) {
 		e := entry{tuple{unix.IPPROTO_TCP, c.from, c.to}, tuple{unix.IPPROTO_TCP, c.replies, c.replied}, c.status, c.state}
 		if got := e.seen(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		e.original.protocol = unix.IPPROTO_UDP
+		if got := e.seen(); len(got) > 0 {
+			t.Errorf("%s, by UDP: %v", name, got)
 		}
 	}
 }
