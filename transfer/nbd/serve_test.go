@@ -88,6 +88,8 @@ func TestServe(t *testing.T) {
 		{"far away", told(cmdWriteZeroes, 1<<63, 1<<31, ""), nil, errnoInvalid},
 		{"no such request", told(99, 0, 0, ""), nil, errnoInvalid},
 		{"full", told(cmdWrite, 0, 1, "f"), syscall.ENOSPC, errnoNoSpace},
+		{"beyond its quota", told(cmdWrite, 0, 1, "f"), syscall.EDQUOT, errnoNoSpace},
+		{"larger than a file may be", told(cmdWrite, 0, 1, "f"), syscall.EFBIG, errnoNoSpace},
 		{"broken", told(cmdTrim, 0, 1, ""), syscall.EIO, errnoIO},
 	} {
 		h.fails = c.fails
@@ -106,7 +108,7 @@ func TestServe(t *testing.T) {
 	}
 	h.fails = nil
 	reply := answered(t, conn, told(cmdRead, 6, 8, ""), 20+8+8)
-	if head, data := reply[:28], string(reply[28:]); binary.BigEndian.Uint32(head) != chunkMagic || head[5] != chunkDone || head[7] != chunkOffset || data != "xxhe\x00\x00ox" {
+	if head, data := reply[:28], string(reply[28:]); binary.BigEndian.Uint32(head) != chunkMagic || head[5] != chunkDone || head[7] != chunkOffset || binary.BigEndian.Uint64(head[20:]) != 6 || data != "xxhe\x00\x00ox" {
 		t.Errorf("read: %x %q", head, data)
 	}
 	if reply := answered(t, conn, told(cmdRead, 4090, 7, ""), 20+6); binary.BigEndian.Uint16(reply[6:]) != chunkError || binary.BigEndian.Uint32(reply[20:]) != errnoInvalid {
