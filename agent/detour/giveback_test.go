@@ -37,3 +37,32 @@ func TestGiveBackSteps(t *testing.T) {
 		t.Errorf("nothing of it is away, and its lease ends at %v", d.Until)
 	}
 }
+
+// TestHeeds: words of a move go by several paths: what comes of any but the last that made ready is out of date, and so is that a guest
+// comes, once it was said that it did not.
+func TestHeeds(t *testing.T) {
+	addr := netip.MustParseAddr("10.2.1.40")
+	nic := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	d := &Detour{Guest: "web", Away: []netstate.Away{{Addr: addr, MAC: nic, Active: true}}}
+	for i, c := range []struct {
+		step, move string
+		heeds      bool
+	}{
+		{BackHome, "m-1/2", false}, {BackAway, "m-1/2", false}, {BackDone, "m-1/2", false}, // nothing has made ready
+		{BackReady, "m-1/2", true}, {BackHome, "m-1/2", true},
+		{BackReady, "m-2/4", true}, {BackHome, "m-1/2", false}, {BackAway, "m-1/2", false}, {BackDone, "m-1/2", false},
+		{BackHome, "m-2/4", true}, {BackAway, "m-2/4", true}, {BackHome, "m-2/4", false}, {BackAway, "m-2/4", true},
+		{BackReady, "m-2/5", true}, {BackHome, "m-2/4", false}, {BackHome, "m-2/5", true}, {BackDone, "m-2/5", true},
+	} {
+		ask := GiveBack{Guest: "web", Move: c.move, Step: c.step}
+		if got := d.Heeds(ask); got != c.heeds {
+			t.Errorf("word %d, %s of %s: heeded: %v", i, c.step, c.move, got)
+		}
+		if c.heeds {
+			d.GiveBack(ask, map[netip.Addr]net.HardwareAddr{addr: nic})
+		}
+	}
+	if d.Away[0].Active || !d.Leased {
+		t.Errorf("the guest came: %+v", d)
+	}
+}

@@ -4,9 +4,11 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"godwit/agent/config"
 	"godwit/netstate"
+	"godwit/netstate/tunnel"
 )
 
 // TestPublishedWhileHere: a visiting address is published where the guest answers for it:
@@ -98,5 +100,70 @@ func TestLentAgain(t *testing.T) {
 	}
 	if err := bringHome(all, nil); err == nil {
 		t.Error("one that has ended")
+	}
+}
+
+// TestTake: a detour takes over the addresses that it was made for, with their lease, and leaves the others, and other guests', where they are.
+func TestTake(t *testing.T) {
+	mine, stays := netip.MustParseAddr("10.2.1.40"), netip.MustParseAddr("10.2.1.41")
+	up, until := time.Unix(1795961799, 0), time.Unix(1795962799, 0)
+	comes := func(by string, addrs ...netip.Addr) (out []netstate.Visiting) {
+		for _, a := range addrs {
+			out = append(out, netstate.Visiting{Addr: a, Tunnel: by})
+		}
+		return out
+	}
+	all := map[string]*Detour{
+		"both":   {ID: "both", Guest: "web", Visiting: comes("t1", mine, stays), Leased: true, Until: until, For: time.Hour},
+		"away":   {ID: "away", Guest: "web", Away: []netstate.Away{{Addr: mine}}},
+		"nobody": {ID: "nobody", Guest: "db", Visiting: comes("t2", mine)},
+	}
+	d := &Detour{ID: "new", Guest: "web", Up: up, Tunnel: tunnel.Config{Name: "t3"}}
+	d.Take(all, []netip.Addr{mine})
+	if all["new"] != d || len(d.Visiting) != 1 || d.Visiting[0].Addr != mine || d.Visiting[0].Tunnel != "t3" || !d.Leased || d.Until != until || d.For != time.Hour {
+		t.Errorf("it has %+v", d)
+	}
+	if both := all["both"]; len(both.Visiting) != 1 || both.Visiting[0].Addr != stays || both.Visiting[0].Tunnel != "t1" || !both.Up.IsZero() {
+		t.Errorf("the one of both has %+v", both)
+	}
+	if len(all["nobody"].Visiting) != 1 || !all["away"].Up.IsZero() {
+		t.Errorf("another's has %+v, one that brings nothing %+v", all["nobody"], all["away"])
+	}
+	d.Take(all, []netip.Addr{stays})
+	if both := all["both"]; len(both.Visiting) != 0 || both.Up != up {
+		t.Errorf("the one of which nothing is left has %+v", both)
+	}
+}
+
+// TestReplace: what a detour sent away by a lease is kept until the next one of its id is asked to go; what it did not, and what no lease keeps, is not.
+func TestReplace(t *testing.T) {
+	sent, kept, off := netip.MustParseAddr("10.2.1.40"), netip.MustParseAddr("10.2.1.41"), netip.MustParseAddr("10.2.1.42")
+	until := time.Unix(1795962799, 0)
+	for _, leased := range []bool{true, false} {
+		earlier := &Detour{
+			Away: []netstate.Away{{Addr: sent, Active: true}, {Addr: off}}, Standing: []netstate.Away{{Addr: kept}}, Leased: leased, Until: until, For: time.Hour,
+		}
+		d := &Detour{}
+		d.Replace(earlier)
+		var standing []netip.Addr
+		for _, s := range d.Standing {
+			standing = append(standing, s.Addr)
+		}
+		want := []netip.Addr{sent, kept}
+		if !leased {
+			want = want[:1]
+		}
+		if !slices.Equal(standing, want) || d.Leased != leased || leased && (d.Until != until || d.For != time.Hour) {
+			t.Errorf("leased %v: %+v", leased, d)
+		}
+		if !earlier.LeadsAway() || len(earlier.SendsAway()) != len(want) {
+			t.Errorf("leased %v: it sends %v away", leased, earlier.SendsAway())
+		}
+	}
+	d := &Detour{}
+	d.Replace(nil)
+	d.Replace(&Detour{Leased: true, Away: []netstate.Away{{Addr: off}}})
+	if d.Leased || len(d.Standing) > 0 || d.LeadsAway() {
+		t.Errorf("of nothing: %+v", d)
 	}
 }
