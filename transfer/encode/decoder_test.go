@@ -110,6 +110,38 @@ func TestReferenceToAnotherVersionIsMissed(t *testing.T) {
 	}
 }
 
+// TestPagesAroundOneThatIsNotWritten: pages that follow one another are written together; not with what lies between their contents, of a page that
+// was missed, or has a newer version.
+func TestPagesAroundOneThatIsNotWritten(t *testing.T) {
+	m := newMaps()
+	m.version[7], m.data[7] = 6, filled(7)
+	m.version[8], m.data[8] = 6, filled(8)
+	m.version[50], m.data[50] = 12, filled(9)
+	d := encode.NewDecoder(someTotal, m, nil)
+	for name, c := range map[string]struct {
+		between       []byte // of page 50: it goes on with page 3
+		missed, stale int
+	}{
+		"missed": {varints(96, 83, 8), 1, 0}, // as page 8 was 8 frames before
+		"stale":  {varints(96, 83, 1), 0, 1}, // there is a newer one
+	} {
+		const frame, age = 13, 13 - 6
+		m.version[50] = 12
+		if c.stale > 0 {
+			m.version[50] = 14
+		}
+		r := mustDecode(t, d, frame, section(2, varints(3, 2*2, 2*6, age), c.between, varints(93, 2*4, age)))
+		if len(r.Missed) != c.missed || int(r.Stale) != c.stale || len(r.Pages) != 2 { //nolint:gosec // 0 or 1
+			t.Errorf("%s: %+v", name, r)
+		}
+		if !bytes.Equal(m.data[2], filled(8)) || !bytes.Equal(m.data[3], filled(7)) || !bytes.Equal(m.data[50], filled(9)) {
+			t.Errorf("%s: page 2 is of %d, page 3 of %d, page 50 of %d", name, m.data[2][0], m.data[3][0], m.data[50][0])
+		}
+		delete(m.version, 2)
+		delete(m.version, 3)
+	}
+}
+
 func TestLateFrameChangesNothing(t *testing.T) {
 	m := newMaps()
 	m.version[1], m.data[1] = 9, filled(9)
@@ -173,10 +205,6 @@ func zstdPage(t *testing.T, size int) []byte {
 
 func TestLyingBodies(t *testing.T) {
 	bomb := s2.Encode(nil, make([]byte, 1<<24))
-	var many [][]byte
-	for range 5 {
-		many = append(many, batch(16, bytes.Repeat([]byte{2}, 16), bytes.Repeat(filled(1), 16)))
-	}
 	for name, body := range map[string][]byte{
 		"cut header":         {5},
 		"no such kind":       section(9, varints(0)),
@@ -200,7 +228,7 @@ func TestLyingBodies(t *testing.T) {
 		"page before zero":   batch(1, varints(1), filled(1)),
 		"content cut":        batch(1, varints(2), filled(1)[1:]),
 		"65 in a batch":      batch(65, make([]byte, 65), make([]byte, 65*pages.Size)),
-		"80 pages":           slices.Concat(many...),
+		"65 pages":           bytes.Repeat(zstdPage(t, pages.Size), pages.MaxPages+1),
 		"zeros past the end": section(1, varints(1, someTotal-1, 2)),
 		"zeros overflow":     section(1, varints(2, 1, 1, 1<<64-3, 1)),
 		"endless zeros":      section(1, varints(1, 1, 1<<63)),
@@ -208,7 +236,9 @@ func TestLyingBodies(t *testing.T) {
 		"age 0":              section(2, varints(1, 2, 2, 0)),
 		"before the first":   section(2, varints(1, 2, 2, 9)),
 		"delta, wrong base":  section(4, varints(1, 2, 1, 10, 0, 1), []byte("changed!")),
-		"delta past page":    section(4, varints(1, 0, 4, 3, 512, 1), []byte("c")),
+		"delta past page":    section(4, varints(1, 0, 4, 11, 512, 1), []byte("changed!")),
+		"half a word":        section(4, varints(1, 0, 4, 3, 0, 1), []byte("c")),
+		"delta, long run":    section(4, varints(1, 0, 4, 18, 1<<61, 1), []byte("changed!")),
 		"delta, long words":  section(4, varints(1, 0, 4, 4, 0, 513), []byte("c")),
 		"delta far":          section(4, varints(1, 0, 4, 13, 512, 0, 1, 1), []byte("changed!")),
 		"delta cut":          section(4, varints(1, 0, 4, 20, 0, 1)),
