@@ -75,6 +75,9 @@ func TestPromiseEnds(t *testing.T) {
 	if err := b.Promise(other, "db"); err != nil {
 		t.Fatal(err)
 	}
+	if err := b.Promise(addr, "db"); err == nil {
+		t.Fatal("what the guest has beside that was given up, too")
+	}
 	b.promised[addr] = promise{"web", time.Now().Add(-time.Second)} // its time is up
 	if err := b.Promise(addr, "db"); err != nil {
 		t.Fatal(err)
@@ -95,6 +98,8 @@ func TestPromiseNext(t *testing.T) {
 	b.Release("mail", netip.Addr{})
 	refused(t, "its own", b.PromiseNext(plan), "")
 	refused(t, "it is kept for it", b.Promise(one, "mail"), "guest web of this host has it")
+	has[two], plan.Guest, plan.Network = "db", "mail", "tunnel"
+	refused(t, "a guest that keeps its addresses gets none", b.PromiseNext(plan), "")
 }
 
 // TestClaim: who claims an address sees those of guests here, and of others' promises, and not its own; nobody is promised one meanwhile.

@@ -17,7 +17,10 @@ func TestAskedForInAnotherFamily(t *testing.T) {
 		_, err := b.Free(t.Context(), netip.MustParseAddr(want), "web", nil)
 		return err
 	}
+	refused(t, "of another subnet", ask("10.3.1.10"), "next address 10.3.1.10: not in the guests' subnet 10.2.1.0/24 of site rome")
 	refused(t, "IPv6 at a site of IPv4", ask("fd00:2:1::20"), "next address fd00:2:1::20: site rome has no guests' subnet of its family")
+	b.config.Network.V6 = netip.MustParsePrefix("fd00:2:1::/64")
+	refused(t, "IPv6 at a site that has no router for it", ask("fd00:2:1::20"), "next address fd00:2:1::20: site rome has no router for it; name network.gateway6")
 	b.config.Network.V4, b.config.Network.V6 = netip.Prefix{}, netip.MustParsePrefix("fd00:2:1::/64")
 	refused(t, "IPv4 at a site of IPv6", ask("10.2.1.10"), "next address 10.2.1.10: site rome has no guests' subnet of its family")
 }
