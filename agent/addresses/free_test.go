@@ -3,6 +3,7 @@ package addresses
 import (
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"testing"
 
 	"godwit/agent/agenttest"
@@ -131,4 +132,33 @@ func TestMoreGuestsThanTries(t *testing.T) {
 		return err
 	})
 	refused(t, "the next", err, "")
+}
+
+// TestInUse: an address that somebody on the LAN has is not given, whether it was asked for or not; nor one of which that cannot be found out. Neither
+// stays promised.
+func TestInUse(t *testing.T) {
+	name := agenttest.Bridged(t)
+	used, next := netip.MustParseAddr("10.2.1.10"), netip.MustParseAddr("10.2.1.11")
+	if out, err := exec.CommandContext(t.Context(), "ip", "-n", name, "addr", "add", used.String()+"/24", "dev", "br0").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	b := ofRome(nil)
+	b.config.Network.First = 10
+	err := netns.Do(name, func() error {
+		subnet := b.config.Network.Subnets()[0]
+		if got, err := b.FreeIn(t.Context(), subnet, Seeker{Guest: "web"}); err != nil || got != next {
+			t.Errorf("%s, %v", got, err)
+		}
+		_, err := b.FreeIn(t.Context(), subnet, Seeker{Guest: "web", Want: used})
+		return err
+	})
+	refused(t, "asked for", err, "next address 10.2.1.10: in use on site rome by ")
+	refused(t, "it is promised to nobody", b.Promise(used, "db"), "")
+	refused(t, "what was given is", b.Promise(next, "db"), "guest web of this host has it")
+	b.config.Network.Bridge = "none0"
+	other := netip.MustParseAddr("10.2.1.20")
+	if got, err := b.Free(t.Context(), other, "web", nil); err == nil {
+		t.Errorf("not asked for on a LAN: %+v", got)
+	}
+	refused(t, "it is promised to nobody", b.Promise(other, "db"), "")
 }
