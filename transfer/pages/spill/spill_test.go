@@ -62,3 +62,30 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("take after that: %v", err)
 	}
 }
+
+// TestMemoryGoes: what an arena had outside of the heap, as much as a guest has, is the host's again when it is closed.
+func TestMemoryGoes(t *testing.T) {
+	const size = 256 << 20 // of which no page is touched: nothing else is mapped in all of such a hole
+	var m spill.Memory
+	var pieces [][]byte
+	for range 2 {
+		piece, err := m.Grow(size)
+		if err != nil || len(piece) != size {
+			t.Fatalf("%d bytes, %v", len(piece), err)
+		}
+		pieces = append(pieces, piece)
+	}
+	for range 2 { // it may be closed again
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, piece := range pieces {
+		if err := unix.Msync(piece, unix.MS_ASYNC); !errors.Is(err, unix.ENOMEM) {
+			t.Errorf("piece %d is mapped still: %v", i, err)
+		}
+	}
+	if _, err := m.Grow(-1); err == nil {
+		t.Error("less than nothing was mapped")
+	}
+}
