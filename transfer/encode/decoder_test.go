@@ -131,7 +131,7 @@ func TestPagesAroundOneThatIsNotWritten(t *testing.T) {
 			m.version[50] = 14
 		}
 		r := mustDecode(t, d, frame, section(2, varints(3, 2*2, 2*6, age), c.between, varints(93, 2*4, age)))
-		if len(r.Missed) != c.missed || int(r.Stale) != c.stale || len(r.Pages) != 2 { //nolint:gosec // 0 or 1
+		if len(r.Missed) != c.missed || r.Stale != c.stale || len(r.Pages) != 2 {
 			t.Errorf("%s: %+v", name, r)
 		}
 		if !bytes.Equal(m.data[2], filled(8)) || !bytes.Equal(m.data[3], filled(7)) || !bytes.Equal(m.data[50], filled(9)) {
