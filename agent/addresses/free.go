@@ -3,6 +3,7 @@ package addresses
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -70,6 +71,9 @@ func (b *Book) FreeIn(ctx context.Context, subnet config.Subnet, by Seeker) (net
 	for _, addr := range b.left.last(by.Guest, candidates) {
 		if last = b.probe(ctx, addr, by.Guest); last == nil {
 			return addr, nil
+		}
+		if !errors.As(last, new(*migration.Problem)) { // nobody could be asked who has it, nor could they of another
+			return netip.Addr{}, fmt.Errorf("next address for guest %s: %w", by.Guest, last)
 		}
 	}
 	return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(

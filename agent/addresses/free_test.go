@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"godwit/agent/agenttest"
 	"godwit/agent/config"
+	"godwit/internal/need"
 	"godwit/netstate/netns"
 )
 
@@ -161,4 +163,18 @@ func TestInUse(t *testing.T) {
 		t.Errorf("not asked for on a LAN: %+v", got)
 	}
 	refused(t, "it is promised to nobody", b.Promise(other, "db"), "")
+}
+
+// TestNobodyCanBeAsked: where the LAN cannot be asked who has an address it is not told that none is free.
+func TestNobodyCanBeAsked(t *testing.T) {
+	need.Root(t)
+	n := config.Network{Bridge: "br-none", V4: netip.MustParsePrefix("10.2.1.0/24"), Gateway4: netip.MustParseAddr("10.2.1.1"), First: 20}
+	b := New(&config.Config{Host: "rome", Site: "rome", Network: n}, func() map[netip.Addr]string { return nil })
+	_, err := b.FreeIn(t.Context(), n.Subnets()[0], Seeker{Guest: "web"})
+	if err == nil || !strings.Contains(err.Error(), "probe address 10.2.1.20") || strings.Contains(err.Error(), "free") {
+		t.Errorf("%v, want that nobody can be asked", err)
+	}
+	if err := b.Promise(netip.MustParseAddr("10.2.1.20"), "db"); err != nil {
+		t.Errorf("it stays promised: %v", err)
+	}
 }
