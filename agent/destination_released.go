@@ -92,7 +92,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 		a.rememberAborted(peer.Caller(r), r.PathValue("id"), ask.Epoch)
 		return a.supersede(r, ask)
 	}
-	if ask.Unled {
+	if ask.Unled && ask.Epoch == m.plan.Epoch { // and not of an earlier try, that came late
 		m.unled.Store(true)
 	}
 	in := migration.Input{Kind: migration.Abort, Epoch: ask.Epoch, Problem: &ask.Problem}

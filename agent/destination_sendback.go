@@ -19,12 +19,12 @@ import (
 // home, and leads the guest's address here still, it leads it away first: else more would come.
 // What waits where the source had led nothing here came to an address that the guest has not: nobody is there for it.
 func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour.Detour) error {
-	if m.unled.Load() && !m.snapshot().Released {
+	if m.ledNothing() {
 		return m.a.sendAway(ctx, m.plan.ID)
 	}
 	frames, err := readTaps(g)
-	if m.snapshot().Released || hold.Unicast(frames) {
-		m.awaitTurnedBack(ctx)
+	if !m.goesBack(ctx, frames) {
+		return m.a.sendAway(ctx, m.plan.ID)
 	}
 	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID))
 	ctx, cancel := limits.SentBack.On(ctx)
@@ -46,6 +46,17 @@ func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour.Detour) 
 		}
 		frames = nil
 	}
+}
+
+// ledNothing says whether the source is known to have led no packet here.
+func (m *incoming) ledNothing() bool { return m.unled.Load() && !m.snapshot().Released }
+
+// goesBack says whether what waits here goes back. A source that may have led it here is awaited first: it says then whether it had.
+func (m *incoming) goesBack(ctx context.Context, frames [][]byte) bool {
+	if m.snapshot().Released || hold.Unicast(frames) {
+		m.awaitTurnedBack(ctx)
+	}
+	return !m.ledNothing()
 }
 
 // awaitTurnedBack waits until the source leads the guest's packets to itself again, and says so in

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/talk"
 	"godwit/migration"
+	"godwit/netstate/hold"
 )
 
 // TestHeldPacketsWaitForTheSource: what waits for a guest that was refused here is not sent back before
@@ -124,21 +125,25 @@ func TestNobodyIsToldOfALostGuest(t *testing.T) {
 // TestNothingGoesBackThatWasNotLed: what waits here where the source had led nothing here was for an address that the guest has not
 // yet: it is not sent to a source whose end of the tunnel is gone, and no echo of it is waited for.
 func TestNothingGoesBackThatWasNotLed(t *testing.T) {
-	for name, c := range map[string]struct{ unled, released, back bool }{
-		"it led nothing":                   {true, false, false},
-		"it led packets, or does not say":  {false, false, true},
-		"it says so, and had let go of it": {true, true, true},
+	for name, c := range map[string]struct{ unled, released, back, earlier bool }{
+		"it led nothing":                     {unled: true},
+		"it led packets, or does not say":    {back: true},
+		"it says so, and had let go of it":   {unled: true, released: true, back: true},
+		"it said so of an earlier try, late": {unled: true, earlier: true, back: true},
 	} {
 		m := waits(t)
-		m.state.Released = c.released
+		epoch := m.plan.Epoch
+		if m.state.Released = c.released; c.earlier {
+			epoch--
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 		go func() {
-			if _, err := m.step(<-m.inbox); err != nil {
+			if _, err := m.step(<-m.inbox); (err != nil) != c.earlier {
 				t.Error(err)
 			}
 			cancel() // what is undone is not waited for
 		}()
-		if _, err := m.a.peerAbort(callFrom(t, m.plan.From, m.plan.ID, talk.Undo{Epoch: m.plan.Epoch, Unled: c.unled}).WithContext(ctx)); err != nil {
+		if _, err := m.a.peerAbort(callFrom(t, m.plan.From, m.plan.ID, talk.Undo{Epoch: epoch, Unled: c.unled}).WithContext(ctx)); err != nil && !c.earlier {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()
@@ -152,5 +157,29 @@ func TestNothingGoesBackThatWasNotLed(t *testing.T) {
 		}
 		tap.Close() //nolint:errcheck // of a test
 		end.Close() //nolint:errcheck // the same
+	}
+}
+
+// TestSourceSaysLaterThatItLedNothing: a source that has not turned back yet may have led packets here; it says so as it does.
+func TestSourceSaysLaterThatItLedNothing(t *testing.T) {
+	frame := make([]byte, hold.HeaderLen+14+20)
+	frame[hold.HeaderLen], frame[hold.HeaderLen+12] = 0x52, 8 // to one, by IPv4
+	toTheGuest := [][]byte{frame}
+	for _, unled := range []bool{true, false} {
+		m := waits(t)
+		m.state.Released = false
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
+		ended := make(chan bool, 1)
+		go func() { ended <- m.goesBack(ctx, toTheGuest) }()
+		go func() {
+			if _, err := m.step(<-m.inbox); err != nil {
+				t.Error(err)
+			}
+		}()
+		go m.a.peerAbort(callFrom(t, m.plan.From, m.plan.ID, talk.Undo{Epoch: m.plan.Epoch, Unled: unled}).WithContext(ctx)) //nolint:errcheck // what is undone is not waited for
+		if back := <-ended; back == unled {
+			t.Errorf("it led nothing: %v; what waits goes back: %v", unled, back)
+		}
+		cancel()
 	}
 }
