@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -20,41 +21,64 @@ func (m *outgoing) settleHome() {
 	}
 }
 
-// goesHome says whether all its addresses are at home at the destination, or come to be so there as it arrives: a subnet agent
-// that stands for them gives them back to any host of its site.
+// goesHome says whether all its addresses are at home at the destination, or are to come to be so there as it arrives: a subnet
+// agent that stands for them gives them back to any host of its site. Of two of these one alone would.
 func (m *outgoing) goesHome() bool {
+	lender := ""
 	return len(m.plan.Held) > 0 && !slices.ContainsFunc(m.plan.Held, func(addr migration.Address) bool {
 		n, known := m.a.config.Peer(addr.Home)
-		lent := known && addr.Home == addr.SubnetAgent && n.Site == m.plan.ToSite
+		lent := known && addr.Home == addr.SubnetAgent && n.Site == m.plan.ToSite && (lender == "" || lender == addr.Home)
+		if lent {
+			lender = addr.Home
+		}
 		return addr.Home != m.plan.To && !lent
 	})
 }
 
-// reconsiderHome has one take a next address all the same that lacks some of its own, or has another of this site, as where a
-// handover failed when it sent by the next one already: as it is, nobody would reach it at home.
+// reconsiderHome has one take a next address all the same that lacks some of its own, or has one of this site on its spare NIC, as
+// where a handover failed when it sent by that already: as it is, nobody would reach it at home.
 func (m *outgoing) reconsiderHome(info guest.Info) {
-	if !m.work.home || len(m.guest.Held.Taps) < 2 || m.guest.Held.Description.Silent() { // a silent one tells nothing
+	d := m.guest.Held.Description
+	if !m.work.home || len(m.guest.Held.Taps) < 2 || len(d.NICs) < 2 || d.Silent() { // a silent one tells nothing
 		return
 	}
-	has := func(addr netip.Addr) bool {
-		return slices.ContainsFunc(info.NICs, func(nic guest.NIC) bool {
-			return slices.ContainsFunc(nic.Addrs, func(p netip.Prefix) bool { return p.Addr() == addr })
-		})
+	lacks := migration.Bare(m.plan.Held)
+	next := false
+	for _, nic := range info.NICs {
+		spare := nic.Up && strings.EqualFold(nic.MAC, d.NICs[1-m.plan.Active].MAC)
+		for _, p := range nic.Addrs {
+			held := slices.Contains(migration.Bare(m.plan.Held), p.Addr())
+			lingers := p.Addr().Is4() && p.IsSingleIP() || p.Addr().IsLinkLocalUnicast() // see untold
+			next = next || spare && !held && !lingers && m.a.config.Network.SubnetOf(p.Addr()).Contains(p.Addr())
+			lacks = slices.DeleteFunc(lacks, func(addr netip.Addr) bool { return addr == p.Addr() })
+		}
 	}
-	lacks := slices.ContainsFunc(migration.Bare(m.plan.Held), func(addr netip.Addr) bool { return !has(addr) })
-	if lacks || len(m.a.untold(m.guest.held(), info)) > 0 {
+	if next || len(lacks) > 0 {
 		m.plan.Network, m.work.home = "auto", false
 	}
 }
 
 // noteHome says that it keeps them.
 func (m *outgoing) noteHome() {
-	if !m.work.home {
-		return
+	if m.work.home {
+		m.rec.Note(fmt.Sprintf("network auto: it keeps %s, at home in %s (network tunnel)", joinedAddresses(m.plan.Held), m.plan.ToSite))
 	}
+}
+
+// noteVisits says which of them are not at home where it goes after all, as their subnet agent does not give them back.
+func (m *outgoing) noteVisits() {
+	visits := slices.DeleteFunc(slices.Clone(m.plan.Held), func(addr migration.Address) bool {
+		return addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr())
+	})
+	if m.work.home && len(visits) > 0 {
+		m.rec.NoteOnce(fmt.Sprintf("%s is not given back by %s, which does not answer or refuses: the guest is reached by it through a tunnel from there", joinedAddresses(visits), visits[0].Home))
+	}
+}
+
+func joinedAddresses(addrs []migration.Address) string {
 	var held []netip.Prefix
-	for _, addr := range m.plan.Held {
+	for _, addr := range addrs {
 		held = append(held, addr.Prefix)
 	}
-	m.rec.Note(fmt.Sprintf("network auto: it keeps %s, at home in %s, and needs no tunnel there (network tunnel)", joined(held), m.plan.ToSite))
+	return joined(held)
 }

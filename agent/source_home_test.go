@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func addressAt(prefix, home string) migration.Address {
 func headedFor(t *testing.T, network string, held ...migration.Address) *outgoing {
 	t.Helper()
 	a := bareAgent(t, &config.Config{Host: "oslo", Site: "north", Network: config.Network{V4: netip.MustParsePrefix("10.3.1.0/24")}, Peers: []config.Neighbour{
-		{Host: "rome", Site: "south"}, {Host: "bari", Site: "south"}, {Host: "bergen", Site: "north"},
+		{Host: "rome", Site: "south"}, {Host: "bari", Site: "south"}, {Host: "lecce", Site: "south"}, {Host: "bergen", Site: "north"},
 	}})
 	plan := migration.Plan{Guest: "web", Network: network, Held: held, From: "oslo", FromSite: "north", To: "rome", ToSite: "south"}
 	return &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: record.New("oslo", plan, time.Now())}
@@ -33,7 +34,8 @@ func headedFor(t *testing.T, network string, held ...migration.Address) *outgoin
 func TestGoesHome(t *testing.T) {
 	rome, oslo := addressAt("10.2.1.20/24", "rome"), addressAt("10.3.1.20/24", "oslo")
 	lent, bergen, other := addressAt("10.2.1.20/24", "bari"), addressAt("10.3.1.20/24", "bergen"), addressAt("10.2.1.20/24", "bari")
-	lent.SubnetAgent, bergen.SubnetAgent = "bari", "bergen"
+	lecce := addressAt("fd00:2::20/64", "lecce")
+	lent.SubnetAgent, bergen.SubnetAgent, lecce.SubnetAgent = "bari", "bergen", "lecce"
 	for _, c := range []struct {
 		name, network, next, want string
 		held                      []migration.Address
@@ -41,6 +43,8 @@ func TestGoesHome(t *testing.T) {
 		{name: "home", network: "auto", held: []migration.Address{rome}, want: "tunnel"},
 		{name: "home, with both families", network: "auto", held: []migration.Address{rome, addressAt("fd00:2::20/64", "rome")}, want: "tunnel"},
 		{name: "to a host of the site whose subnet agent stands for it", network: "auto", held: []migration.Address{lent}, want: "tunnel"},
+		{name: "to such a host, with one address of its own", network: "auto", held: []migration.Address{lent, addressAt("fd00:2::20/64", "rome")}, want: "tunnel"},
+		{name: "of two subnet agents", network: "auto", held: []migration.Address{lent, lecce}, want: "auto"},
 		{name: "to another host of its home's site", network: "auto", held: []migration.Address{other}, want: "auto"},
 		{name: "elsewhere", network: "auto", held: []migration.Address{oslo}, want: "auto"},
 		{name: "elsewhere, with a subnet agent", network: "auto", held: []migration.Address{bergen}, want: "auto"},
@@ -72,6 +76,7 @@ func TestNotFitForHome(t *testing.T) {
 		want          string
 	}{
 		{"as it kept it", []string{"10.2.1.20/24"}, nil, 2, "tunnel"},
+		{"somebody gave it another here", []string{"10.2.1.20/24", "10.3.1.30/24"}, nil, 2, "tunnel"},
 		{"a NIC that was made ready", []string{"10.2.1.20/24"}, []string{"10.3.1.9/32"}, 2, "tunnel"},
 		{"it sends by the next address", []string{"10.2.1.20/24"}, []string{"10.3.1.9/24"}, 2, "auto"},
 		{"it has lost its own", nil, []string{"10.3.1.9/24"}, 2, "auto"},
@@ -111,5 +116,20 @@ func TestHomeByOneNIC(t *testing.T) {
 		m.a.config.Network.Gateway4 = netip.MustParseAddr("10.3.1.1")
 		m.plan.Mode, m.guest = "hybrid", &Guest{Machine: fits{}, Held: care.Held{Taps: []string{"tap0"}, Addresses: m.plan.Held}}
 		agenttest.Refused(t, c.home, m.checkHere(t.Context()), c.code, c.want)
+	}
+}
+
+// TestNotGivenBack: what a subnet agent does not give back is told, and is no address at home.
+func TestNotGivenBack(t *testing.T) {
+	lent, own := addressAt("10.2.1.20/24", "bari"), addressAt("fd00:2::20/64", "rome")
+	lent.SubnetAgent = "bari"
+	for _, back := range [][]netip.Addr{{lent.Prefix.Addr()}, nil} {
+		m := headedFor(t, "auto", lent, own)
+		m.settleHome()
+		m.work.prepared.Home = back
+		m.noteVisits()
+		if notes := m.rec.Snapshot().Notes; (len(notes) == 0) != (back != nil) || len(notes) > 0 && !strings.Contains(notes[0], "10.2.1.20 is not given back by bari") {
+			t.Errorf("given back: %v; notes %q", back, notes)
+		}
 	}
 }

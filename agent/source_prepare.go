@@ -111,6 +111,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 		return err
 	}
 	m.work.tunnel = d.Tunnel.Name
+	m.noteVisits()
 	return m.leadAway()
 }
 
