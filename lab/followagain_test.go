@@ -1,13 +1,16 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"godwit/agent/record"
+	"godwit/lab/scenario"
 	"godwit/migration"
 )
 
@@ -60,5 +63,30 @@ func TestEventsAreHeardOnce(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: heard %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestDoubtIsLookedAtOften: an agent that is in doubt tells nothing new, and may wait for that as long as it likes: it is asked for what it has told.
+func TestDoubtIsLookedAtOften(t *testing.T) {
+	r := aRun()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
+	defer cancel()
+	var asked []string
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/migrations/{id}/events", func(w http.ResponseWriter, q *http.Request) {
+		if asked = append(asked, q.FormValue("after")); len(asked) == 2 {
+			cancel()
+		}
+		json.NewEncoder(w).Encode(record.EventsAnswer{Born: 1, Events: []record.Event{{N: 1, At: 1, Kind: "event", Name: migration.SourceSuspend}}}) //nolint:errcheck // the client tells
+	})
+	mux.HandleFunc("GET /v1/migrations/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(record.Report{ID: "m-00000001", Outcome: migration.InDoubt}) //nolint:errcheck // as above
+	})
+	mux.HandleFunc("GET /v1/doubts", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("[]")) }) //nolint:errcheck // as above
+	r.hasWeb(t, mux)
+	m := &move{guest: "web", from: "a", to: "a", id: "m-00000001", step: &scenario.Migrate{Guest: "web", To: "a"}, done: make(chan struct{})}
+	r.follow(ctx, r.w.agents["a"], m)
+	if !slices.Equal(asked, []string{"0", "0"}) {
+		t.Errorf("asked for what came after %q, want twice for all", asked)
 	}
 }
