@@ -275,8 +275,8 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Call asks the guest and waits for its answer. A refusal by the guest is a
 // *CallError; a lost connection matches ErrClosed. When ctx ends the guest may
-// still carry the request out. A program that was started again meanwhile is asked again, but for what is done once more then: that
-// is ErrBegunAnew.
+// still carry the request out. A program that was started again meanwhile is asked once more, but for what is done twice then: that
+// is ErrBegunAnew, and so is a second time, as it may have died of what it was asked.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	request := Request{Method: method}
 	if params != nil {
@@ -286,15 +286,16 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 		}
 		request.Params = raw
 	}
-	for {
-		message, err := c.ask(ctx, request)
-		switch {
-		case err == nil:
-			return decodeAnswer(method, message, result)
-		case !errors.Is(err, ErrBegunAnew) || slices.Contains(doneOnce, method):
-			return fmt.Errorf("guest %s: %w", method, err)
+	message, err := c.ask(ctx, request)
+	if errors.Is(err, ErrBegunAnew) && !slices.Contains(doneOnce, method) {
+		if message, err = c.ask(ctx, request); errors.Is(err, ErrBegunAnew) {
+			err = fmt.Errorf("asked twice: %w", err)
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("guest %s: %w", method, err)
+	}
+	return decodeAnswer(method, message, result)
 }
 
 // ask sends a request, by an id of its own, and waits for the answer.
