@@ -39,8 +39,11 @@ type Client struct {
 	done    chan struct{}
 	synced  chan struct{} // closed when the guest has answered the sync
 
+	unheard chan struct{} // has one where the sync may have gone with a program that was killed
+
 	writing sync.Mutex
-	greeted bool // the sync was sent; guarded by writing
+	greeted bool        // the sync was sent; guarded by writing
+	echo    *time.Timer // closes one that was opened, and is not answered; guarded by writing
 	mu      sync.Mutex
 	next    uint64
 	waiting map[string]chan Message
@@ -96,16 +99,20 @@ func newClient(conn net.Conn) *Client {
 		events:  make(chan Event, eventQueue),
 		done:    make(chan struct{}),
 		synced:  make(chan struct{}),
+		unheard: make(chan struct{}, 1),
 		waiting: make(map[string]chan Message),
 	}
 	go c.read()
+	go c.greetsAgain()
 	return c
 }
 
 // NewClient syncs over an open connection, which it owns from now on.
 func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := newClient(conn)
+	c.writing.Lock()
 	c.greeted = true
+	c.writing.Unlock()
 	hello, err := c.sync()
 	for again := syncAgain; ; again += again / 2 {
 		if err == nil {
@@ -156,7 +163,7 @@ func (c *Client) hasGreeted() {
 		return
 	}
 	c.greeted = true
-	time.AfterFunc(echoLimit, func() {
+	c.echo = time.AfterFunc(echoLimit, func() {
 		select {
 		case <-c.synced:
 		default:
@@ -170,6 +177,11 @@ func (c *Client) hasGreeted() {
 func (c *Client) write(ctx context.Context, line []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	return c.send(ctx, line)
+}
+
+// send is write; writing is held.
+func (c *Client) send(ctx context.Context, line []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -201,7 +213,7 @@ func (c *Client) write(ctx context.Context, line []byte) error {
 }
 
 // read takes lines apart until the connection ends. Before the sync's echo,
-// whatever comes is somebody else's.
+// whatever comes is somebody else's, but that a program has begun.
 func (c *Client) read() {
 	defer close(c.events)
 	lines := NewLines(Paced(c.conn))
@@ -223,11 +235,13 @@ func (c *Client) read() {
 				open = true
 				close(c.synced)
 			}
+		case !open && message.Name == EventBegun:
+			c.mayBeUnheard()
 		case !open:
 		case message.ID != "":
 			c.deliver(message)
 		case message.Name == EventBegun:
-			c.abandon()
+			c.abandon(nil)
 		default:
 			c.emit(message.Event)
 		}

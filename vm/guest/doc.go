@@ -30,6 +30,7 @@
 // A program of the guest that is started begins with a newline, too, as one before it may
 // have been killed in a line, and the event "begun": what that one was asked, nobody
 // answers, and a host that waits for it asks once more: what is asked may be what it died of.
+// One whose sync was not answered yet syncs again before that.
 //
 // # Again
 //
