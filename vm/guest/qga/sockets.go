@@ -15,15 +15,17 @@ import (
 
 // socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or
 // "-": of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE);
-// then, after a line "udp", the connected ones of UDP.
+// then, after a line "udp", the connected ones of UDP. A subflow whose flags have neither M, as the peer speaks MPTCP, nor J or j, as it is a
+// join, is plain: it fell back (flags:mc), or has no answer yet. No token of the peer says nothing: the first subflow of any connection has none.
 // Of those in FIN-WAIT-2, which have sent all and may get more, there are plain ones alone that a process holds (ino:N): the kernel is only
 // finishing the others.
 // An ss that is missing, or does not know these options, is an error, and no empty list.
 const socketScript = `set -e
 all=$(ss -HOntaie)
 connected=$(ss -HOnua state established)
-printf '%s\n' "$all" | awk 'NF && $1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"; held = 0
-for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^rtt:/) r = $i; if ($i ~ /^ino:[1-9]/) held = 1 }
+printf '%s\n' "$all" | awk 'NF && $1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"; held = fell = 0
+for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^flags:[^MJj]*$/) fell = 1; if ($i ~ /^rtt:/) r = $i; if ($i ~ /^ino:[1-9]/) held = 1 }
+if (fell) t = "-"
 if ($1 == "FIN-WAIT-2" && (t != "-" || !held)) next
 print $1, $4, $5, t, r }'
 echo udp
@@ -138,8 +140,8 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:i], text[i+len(sep):], true
 }
 
-// tokenOf is the guest's own token of "token:REMOTE(id:N)/LOCAL(id:N)". A subflow
-// without a remote token fell back to TCP.
+// tokenOf is the guest's own token of "token:REMOTE(id:N)/LOCAL(id:N)". A subflow without
+// any fell back to TCP.
 func tokenOf(word string) string {
 	tokens, ok := strings.CutPrefix(word, "token:")
 	if !ok {
