@@ -22,17 +22,15 @@ import (
 type meters struct {
 	mu      sync.Mutex
 	devices map[nicID]*meter.Meter
+	names   map[nicID]string   // as NICs were called last: udev may rename one that has packets already
 	failed  error              // why some NIC has none
 	unread  error              // why some could not be read by udp last
 	used    map[netip.Addr]use // by the addresses that udp was called for
 	silent  silent
 }
 
-// nicID tells NICs apart, also one that was plugged in where there was another.
-type nicID struct {
-	name  string
-	index int
-}
+// nicID is a NIC's index, which no other has that is plugged in later, whatever it is called.
+type nicID int
 
 // use is what is known of the datagrams to an address.
 type use struct {
@@ -55,16 +53,16 @@ func (m *meters) watchAll() {
 	if m.failed = err; err != nil {
 		return
 	}
-	there := make(map[nicID]bool)
+	m.names = make(map[nicID]string)
 	for _, link := range links {
 		a := link.Attrs()
 		if a.Flags&net.FlagLoopback == 0 && len(a.HardwareAddr) == 6 && a.NetNsID < 0 && !slices.Contains(guest.KindsAbove, link.Type()) {
-			there[nicID{a.Name, a.Index}] = true
-			m.watch(nicID{a.Name, a.Index})
+			m.names[nicID(a.Index)] = a.Name
+			m.watch(nicID(a.Index))
 		}
 	}
 	for nic, opened := range m.devices {
-		if !there[nic] {
+		if m.names[nic] == "" {
 			opened.Close() //nolint:errcheck // it counts nothing any more
 			delete(m.devices, nic)
 		}
@@ -80,9 +78,9 @@ func (m *meters) watch(nic nicID) {
 	if m.devices[nic] != nil {
 		return
 	}
-	opened, err := openMeter(nic.name)
+	opened, err := openMeter(m.names[nic])
 	if err != nil {
-		if _, gone := netlink.LinkByIndex(nic.index); !errors.As(gone, new(netlink.LinkNotFoundError)) {
+		if _, gone := netlink.LinkByIndex(int(nic)); !errors.As(gone, new(netlink.LinkNotFoundError)) {
 			m.failed = err
 		}
 		return
@@ -113,7 +111,7 @@ func (m *meters) read() ([]guest.Metered, error) {
 			return nil, err
 		}
 		for key, count := range counts {
-			all = append(all, guest.Metered{Device: nic.name, Out: key.Out, Src: key.Src, Dst: key.Dst, Proto: key.Proto,
+			all = append(all, guest.Metered{Device: m.names[nic], Out: key.Out, Src: key.Src, Dst: key.Dst, Proto: key.Proto,
 				Port: key.Port, Packets: m.silent.told(nic, key, count.Packets)})
 		}
 	}

@@ -42,7 +42,16 @@ func datagrams(t *testing.T, far, mac string, to netip.Addr, port uint16, n int)
 	}
 }
 
-// TestMetersAreOfNICs: a guest with containers has no meter for each of their ends, nor for bridges, nor for what is gone.
+// indexOf is a device's.
+func indexOf(t *testing.T, name string) nicID {
+	t.Helper()
+	ifi, err := net.InterfaceByName(name)
+	must(t, err)
+	return nicID(ifi.Index)
+}
+
+// TestMetersAreOfNICs: a guest with containers has no meter for each of their ends, nor for bridges, nor for what is gone. One that
+// gets another name is counted on.
 func TestMetersAreOfNICs(t *testing.T) {
 	makeNICs(t)
 	container := exec.Command("unshare", "-n", "sleep", "60")
@@ -65,7 +74,7 @@ func TestMetersAreOfNICs(t *testing.T) {
 	metered := func() (names []string) {
 		m.watchAll()
 		for nic := range m.devices {
-			names = append(names, nic.name)
+			names = append(names, m.names[nic])
 		}
 		slices.Sort(names)
 		return names
@@ -73,6 +82,11 @@ func TestMetersAreOfNICs(t *testing.T) {
 	want(t, "metered", metered(), []string{"far0", "far1", "gone0", "gone1", "nic0", "nic1"})
 	must(t, exec.Command("ip", "link", "del", "gone0").Run())
 	want(t, "metered", metered(), []string{"far0", "far1", "nic0", "nic1"})
+	before := m.devices[indexOf(t, "nic1")]
+	must(t, exec.Command("ip", "link", "set", "nic1", "name", "enp0s4").Run())
+	defer exec.Command("ip", "link", "set", "enp0s4", "name", "nic1").Run()
+	want(t, "metered, as one has another name", metered(), []string{"enp0s4", "far0", "far1", "nic0"})
+	want(t, "it is counted on", m.devices[indexOf(t, "enp0s4")] == before, true)
 	want(t, "failed", m.failed, nil)
 	for _, opened := range m.devices {
 		must(t, opened.Close())
@@ -167,7 +181,7 @@ func TestUncountedDatagramsAreTold(t *testing.T) {
 	want(t, "with a NIC that went meanwhile", said(n), "")
 	must(t, exec.Command("ip", "link", "add", "nic0", "type", "veth", "peer", "name", "far0").Run())
 	for nic, opened := range n.meters.devices {
-		if nic.name == "nic1" {
+		if n.meters.names[nic] == "nic1" {
 			must(t, opened.Close())
 		}
 	}
