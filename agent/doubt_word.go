@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"godwit/agent/limits"
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -51,6 +52,17 @@ func (m *outgoing) drop(in migration.Input, why string) {
 	if in.Kind == migration.TakeBack {
 		m.words.Store(in.Problem, notTaken(why))
 	}
+}
+
+// tooLateToTake is why a word came to nothing when nobody waited for the destination any more.
+const tooLateToTake = "the destination answered first, or it is being undone"
+
+// whyNot is why a word came to nothing that the machine did not take for err.
+func (m *outgoing) whyNot(err error) string {
+	if at := m.state.Doing(); at != migration.Release && at != migration.AwaitLanding {
+		return tooLateToTake
+	}
+	return "it could not be written down: " + oneline.Of(err.Error())
 }
 
 // dropped is why a person's word came to nothing; "": it may come into force, or did.

@@ -117,3 +117,12 @@ func TestWordThatCouldNotBeWritten(t *testing.T) {
 		t.Errorf("its epoch is %d by now", epoch)
 	}
 }
+
+// TestWordThatComesTooLate: a person whose word came when the destination had answered hears that, and not what the machine calls it.
+func TestWordThatComesTooLate(t *testing.T) {
+	m := &outgoing{state: sourceDoing(t, migration.CleanSource)}
+	_, _, err := m.state.Step(migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked}})
+	if err == nil || m.whyNot(err) != tooLateToTake {
+		t.Errorf("%v: %s", err, m.whyNot(err))
+	}
+}

@@ -16,7 +16,6 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/uplinks"
 	"godwit/agent/written"
-	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -70,7 +69,7 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 	for {
 		effects, err := m.step(pending)
 		if err != nil {
-			m.drop(pending, oneline.Of(err.Error()))
+			m.drop(pending, m.whyNot(err))
 			m.a.log.Error("migration", "id", m.plan.ID, "error", err)
 			if effects = []migration.Effect{m.state.Doing()}; !sleep(ctx, repairPause) { // what was ended for it goes on
 				return
@@ -149,7 +148,7 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 				}
 				continue
 			case m.state.Released() || m.state.Course != migration.Forward:
-				m.drop(in, "it is being undone, or the destination answered first")
+				m.drop(in, tooLateToTake)
 				continue // too late to turn back, or turning back already
 			}
 			cancel()
