@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -54,7 +56,7 @@ func TestAbortOfOneThatBeginsAgain(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
 	link := linked(t, "paris", "rome", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	m := &outgoing{
-		a: a, guest: &Guest{}, plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}, inbox: make(chan migration.Input, 1),
+		a: a, guest: guests.New(care.Held{}, nil), plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}, inbox: make(chan migration.Input, 1),
 		state: migration.Source{Course: migration.Undoing, Undo: []migration.Effect{migration.UndoPrepareThere}, Epoch: 2, Again: true},
 	}
 	log, err := journal.Create(a.config.StatePath("journal"), plan.ID)

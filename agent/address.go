@@ -14,12 +14,12 @@ import (
 // takenAddresses are those that guests here hold, have not given up, are coming with, or left
 // for a tunnel. It is asked by the book, which is locked then: nobody asks that while he holds a lock that is taken here.
 func (a *Agent) takenAddresses() map[netip.Addr]string {
-	out := a.guests.expected()
-	for _, g := range a.guests.all() {
-		for _, addr := range g.held().Addresses {
-			out[addr.Prefix.Addr()] = g.name()
+	out := a.guests.Expected()
+	for _, g := range a.guests.All() {
+		for _, addr := range g.Held().Addresses {
+			out[addr.Prefix.Addr()] = g.Name()
 		}
-		a.notGivenUp(g.held(), out)
+		a.notGivenUp(g.Held(), out)
 	}
 	for _, d := range a.detours.List("") {
 		for _, addr := range d.Addresses() {

@@ -36,21 +36,21 @@ func (m *incoming) takeNextBack(ctx context.Context) {
 		m.a.actors.Go(m.takeNextBackLater)
 		return
 	}
-	m.work.guest.remember(func(h *care.Held) { h.GiveUp(migration.Bare(m.plan.Next)...) }) // handed writes it down
+	m.work.guest.Remember(func(h *care.Held) { h.GiveUp(migration.Bare(m.plan.Next)...) }) // handed writes it down
 }
 
 // noteUsed keeps the numbers that were used up: peers have heard of them.
 func (m *incoming) noteUsed() {
-	m.work.guest.remember(func(h *care.Held) { h.Table, h.Endpoint = m.table(), m.lastEndpoint(m.work.joins) })
+	m.work.guest.Remember(func(h *care.Held) { h.Table, h.Endpoint = m.table(), m.lastEndpoint(m.work.joins) })
 }
 
 // askNextBack asks the guest. It refuses where a connection has nothing else that works (guest.ErrBound).
 func (m *incoming) askNextBack(ctx context.Context) error {
 	g := m.work.guest
-	if g.Held.Description.Silent() {
-		return g.channel().DropAddress(ctx, migration.Bare(m.plan.Next)...)
+	if g.Held().Description.Silent() {
+		return g.Channel().DropAddress(ctx, migration.Bare(m.plan.Next)...)
 	}
-	p := guest.Retire{Addrs: migration.Bare(m.plan.Next), MAC: g.Held.Description.NICs[1-m.plan.Active].MAC}
+	p := guest.Retire{Addrs: migration.Bare(m.plan.Next), MAC: g.Held().Description.NICs[1-m.plan.Active].MAC}
 	for _, addr := range m.plan.Next {
 		if addr.Endpoint != 0 {
 			p.EndpointIDs = append(p.EndpointIDs, addr.Endpoint)
@@ -59,7 +59,7 @@ func (m *incoming) askNextBack(ctx context.Context) error {
 	if m.work.joins != nil {
 		p.EndpointIDs = append(p.EndpointIDs, m.work.joins.Endpoints...)
 	}
-	channel, err := g.reach(ctx, limits.Channel)
+	channel, err := g.Reach(ctx, limits.Channel)
 	if err != nil {
 		return err
 	}
@@ -70,15 +70,15 @@ func (m *incoming) askNextBack(ctx context.Context) error {
 // moves on. Then it is to give it up all the same.
 func (m *incoming) takeNextBackLater() {
 	g := m.work.guest
-	for until := time.Now().Add(config.DefaultLease); time.Now().Before(until) && sleep(m.a.ctx, asking.DeafPause) && g.alive(); {
+	for until := time.Now().Add(config.DefaultLease); time.Now().Before(until) && sleep(m.a.ctx, asking.DeafPause) && g.Alive(); {
 		if done, err := m.askBoundBack(); done {
 			return
 		} else if !errors.Is(err, guest.ErrBound) {
 			break
 		}
 	}
-	g.remember(func(h *care.Held) { h.GiveUp(migration.Bare(m.plan.Next)...) })
-	if err := m.a.guests.saveIfHere(g); err != nil { // it may have moved on meanwhile
+	g.Remember(func(h *care.Held) { h.GiveUp(migration.Bare(m.plan.Next)...) })
+	if err := m.a.guests.SaveIfHere(g); err != nil { // it may have moved on meanwhile
 		m.a.log.Warn("keep guest", "guest", m.plan.Guest, "error", err)
 	}
 }
@@ -86,9 +86,9 @@ func (m *incoming) takeNextBackLater() {
 // askBoundBack is askNextBack for a guest that no other migration has; one that is asked for meanwhile waits.
 func (m *incoming) askBoundBack() (done bool, err error) {
 	g := m.work.guest
-	g.ending.Lock()
-	defer g.ending.Unlock()
-	if busy := g.migration(); busy != "" && busy != m.plan.ID {
+	g.LockAddresses()
+	defer g.UnlockAddresses()
+	if busy := g.Migration(); busy != "" && busy != m.plan.ID {
 		return false, nil
 	}
 	err = m.asked(m.a.ctx, m.askNextBack)

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/vm/guest"
 )
@@ -62,7 +64,7 @@ func TestFailedHandoverTakesNextBack(t *testing.T) {
 			t.Errorf("%s fails, started again %v: asked to let go: %+v, want %v", c.fails, c.again, asked, c.want)
 			continue
 		}
-		h := m.work.guest.Held
+		h := m.work.guest.Held()
 		if h.Endpoint < 5 || h.Table != m.table() {
 			t.Errorf("%s: the next move would use endpoint %d and table %d again", c.fails, h.Endpoint, h.Table)
 		}
@@ -80,10 +82,10 @@ func TestFailedHandoverTakesNextBack(t *testing.T) {
 // next move uses neither its table nor its endpoints' ids.
 func TestNumbersOfAnEarlierAgentAreUsedUp(t *testing.T) {
 	for again := range 2 {
-		m := landing(t, &Guest{})
+		m := landing(t, guests.New(care.Held{}, nil))
 		m.plan.Next[0].Endpoint, m.work.found = 5, again == 1
 		m.takeNextBack(t.Context())
-		if h := m.work.guest.Held; (h.Endpoint == 5 && h.Table == m.table()) != m.work.found {
+		if h := m.work.guest.Held(); (h.Endpoint == 5 && h.Table == m.table()) != m.work.found {
 			t.Errorf("started again %v: endpoint %d, table %d", m.work.found, h.Endpoint, h.Table)
 		}
 	}
@@ -106,13 +108,14 @@ func TestNextBackIsOnTheList(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &letsGo{refuses: c.refuses, err: c.err}
-			g := &Guest{Machine: runs{}}
+			g := guests.New(care.Held{}, runs{})
 			m := landing(t, g)
-			g.speakBy(l)
-			g.busy, m.work.placed = c.busy, true
+			g.SpeakBy(l)
+			taken(t, g, c.busy)
+			m.work.placed = true
 			m.takeNextBack(t.Context())
 			m.a.actors.Wait()
-			if listed := len(g.held().ToDrop) == 1; l.asked != c.asked || listed != c.listed {
+			if listed := len(g.Held().ToDrop) == 1; l.asked != c.asked || listed != c.listed {
 				t.Errorf("%s: asked %d times, listed %v; want %d, %v", c.name, l.asked, listed, c.asked, c.listed)
 			}
 		})
@@ -138,20 +141,20 @@ func (*letsGo) Done() <-chan struct{} { return nil }
 // TestMovedOnIsNotWrittenDown: what is asked of a guest later, as a connection needs its next address, does not bring it back under care when
 // it has moved on by then: it would be taken for one that has ended, with all that leads to it where it is.
 func TestMovedOnIsNotWrittenDown(t *testing.T) {
-	m := landing(t, &Guest{Machine: goneMachine{}})
+	m := landing(t, guests.New(care.Held{}, goneMachine{}))
 	g, a := m.work.guest, m.a
-	g.Held.Description.Name = "web"
+	g.Remember(func(h *care.Held) { h.Description.Name = "web" })
 	for _, here := range []bool{false, true} {
 		if here {
-			a.guests.byName["web"] = g
+			underCare(t, a.guests, "web", g)
 		}
 		synctest.Test(t, func(t *testing.T) {
 			a.ctx = t.Context()
 			m.takeNextBackLater()
 		})
-		_, err := os.Stat(filepath.Join(a.guests.dir, "web.json"))
-		if written := err == nil; written != here || (a.guests.byName["web"] != nil) != here {
-			t.Errorf("under care %v: written down %v, by name %v", here, written, a.guests.byName)
+		_, err := os.Stat(filepath.Join(a.config.StatePath("guests"), "web.json"))
+		if written := err == nil; written != here || (found(a.guests, "web") != nil) != here {
+			t.Errorf("under care %v: written down %v, by name %v", here, written, a.guests.All())
 		}
 	}
 }

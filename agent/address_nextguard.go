@@ -24,7 +24,7 @@ const guardEvery = time.Second
 // probeNext asks the LAN who has addr; it is free to the guest where that has it already: by one of its own NICs nobody takes it from it.
 func (m *incoming) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
 	by, used := m.a.book.Used(ctx, addr)
-	return by, used && !ownNIC(m.work.guest.Held.Description, by)
+	return by, used && !ownNIC(m.work.guest.Held().Description, by)
 }
 
 func ownNIC(d config.Description, mac string) bool {
@@ -64,12 +64,12 @@ func (m *incoming) given(ctx context.Context, subnet config.Subnet) (netip.Addr,
 		return netip.Addr{}, false
 	}
 	g := m.work.guest
-	info, err := g.info(ctx)
+	info, err := g.Info(ctx)
 	if err != nil {
 		return netip.Addr{}, false // and is told by who sets the next one
 	}
 	known := migration.Bare(slices.Concat(m.plan.Held, m.plan.Next))
-	for _, addr := range lists.Without(addressesOf(info, g.Held.Description.NICs[1-m.plan.Active]), known) {
+	for _, addr := range lists.Without(addressesOf(info, g.Held().Description.NICs[1-m.plan.Active]), known) {
 		if subnet.Prefix.Contains(addr) && addresses.NotForGuests(subnet, addr) == "" && m.a.book.Promise(addr, m.plan.Guest) == nil {
 			return addr, true
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/talk"
 	"godwit/internal/lists"
@@ -17,32 +18,32 @@ import (
 // at the address's home find another guest with it. So it is on the guest's list until it was given up.
 
 // dropLeft asks the guest for what it is to give up. Done twice, it is done once.
-func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
-	addrs := g.held().LeftOver()
+func (a *Agent) dropLeft(ctx context.Context, g *guests.Guest) error {
+	addrs := g.Held().LeftOver()
 	if len(addrs) == 0 {
 		return nil
 	}
-	c, err := g.reach(ctx, limits.AskGuest)
+	c, err := g.Reach(ctx, limits.AskGuest)
 	if err != nil {
 		return err
 	}
 	if err := limits.GuestStep.Do(ctx, func(ctx context.Context) error { return c.DropAddress(ctx, addrs...) }); err != nil {
 		return err
 	}
-	g.remember(func(h *care.Held) { h.ToDrop = lists.Without(h.ToDrop, addrs) })
-	return a.guests.saveIfHere(g)
+	g.Remember(func(h *care.Held) { h.ToDrop = lists.Without(h.ToDrop, addrs) })
+	return a.guests.SaveIfHere(g)
 }
 
 // dropLater asks one guest for what it did not give up when it was to: one in each look, as a guest
 // that is still silent costs a limit, and is left alone for a while then.
 func (a *Agent) dropLater(ctx context.Context) {
-	for _, g := range a.guests.all() {
-		if len(g.held().LeftOver()) == 0 || g.asks.IsDeaf() || g.migration() != "" || a.isComing(g.name()) {
+	for _, g := range a.guests.All() {
+		if len(g.Held().LeftOver()) == 0 || g.Asks().IsDeaf() || g.Migration() != "" || a.isComing(g.Name()) {
 			continue
 		}
 		if err := a.dropNow(ctx, g); err != nil {
-			g.asks.LeaveAlone()
-			a.log.Warn("the guest does not give addresses up", "guest", g.name(), "addresses", g.held().ToDrop, "error", err)
+			g.Asks().LeaveAlone()
+			a.log.Warn("the guest does not give addresses up", "guest", g.Name(), "addresses", g.Held().ToDrop, "error", err)
 		}
 		return
 	}
@@ -50,13 +51,13 @@ func (a *Agent) dropLater(ctx context.Context) {
 
 // dropNow is dropLeft for a guest that does not migrate; a migration waits for it (draft), and
 // asks for the rest itself.
-func (a *Agent) dropNow(ctx context.Context, g *Guest) error {
-	g.ending.Lock()
-	defer g.ending.Unlock()
-	if g.migration() != "" {
+func (a *Agent) dropNow(ctx context.Context, g *guests.Guest) error {
+	g.LockAddresses()
+	defer g.UnlockAddresses()
+	if g.Migration() != "" {
 		return nil
 	}
-	if _, err := g.info(ctx); err != nil {
+	if _, err := g.Info(ctx); err != nil {
 		return err // it is silent still, as is known soon
 	}
 	return a.dropLeft(ctx, g)
@@ -67,7 +68,7 @@ func (m *outgoing) dropFirst(ctx context.Context) {
 	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
 	if err := m.a.dropLeft(ctx, m.guest); err != nil {
-		m.rec.NoteOnce(fmt.Sprintf("the guest still has %v, whose leases ended while it was silent, and did not give them up (%v): it is asked again where it comes to", m.guest.held().ToDrop, limits.Says(ctx, err)))
+		m.rec.NoteOnce(fmt.Sprintf("the guest still has %v, whose leases ended while it was silent, and did not give them up (%v): it is asked again where it comes to", m.guest.Held().ToDrop, limits.Says(ctx, err)))
 	}
 }
 

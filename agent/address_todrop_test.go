@@ -11,6 +11,7 @@ import (
 	"godwit/agent/asking"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -57,7 +58,7 @@ func (f forgetful) DropAddress(ctx context.Context, addrs ...netip.Addr) error {
 func (forgetful) Done() <-chan struct{} { return nil }
 
 // lapsed is a guest at rome that was silent when the lease of 10.1.1.20 ended.
-func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
+func lapsed(t *testing.T) (*Agent, *guests.Guest, forgetful) {
 	t.Helper()
 	a, g, d := leasing(t)
 	for _, l := range []*limits.Limit{&limits.GuestStep, &limits.AskGuest} {
@@ -67,17 +68,17 @@ func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
 	}
 	f := forgetful{silent: new(bool), dropped: new([]netip.Addr)}
 	*f.silent = true
-	g.speakBy(f)
-	g.Held = care.Held{
-		Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
+	g.SpeakBy(f)
+	becomes(g, care.Held{
+		Description: config.Description{Name: g.Name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.Name(), "2"),
 		Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}, {Prefix: netip.MustParsePrefix("10.1.1.20/24"), Home: "paris"}},
-	}
+	})
 	d.Until, d.Visiting[0].Tunnel = time.Now().Add(-time.Second), d.Tunnel.Name
 	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Fatal("a guest that does not answer gave an address up")
 	}
-	if left := a.detours.List(""); len(left) > 0 || len(g.held().Addresses) != 1 {
-		t.Fatalf("its lease has ended: %+v, %v", left, g.held().Addresses)
+	if left := a.detours.List(""); len(left) > 0 || len(g.Held().Addresses) != 1 {
+		t.Fatalf("its lease has ended: %+v, %v", left, g.Held().Addresses)
 	}
 	return a, g, f
 }
@@ -85,7 +86,7 @@ func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
 // onDisk is what an agent that is started now knows of its only guest.
 func onDisk(t *testing.T, a *Agent) care.Held {
 	t.Helper()
-	all, errs := a.guests.remembered()
+	all, errs := a.guests.Remembered()
 	if len(errs) > 0 || len(all) != 1 {
 		t.Fatalf("%+v, %v", all, errs)
 	}
@@ -101,13 +102,14 @@ func TestLeaseEndsWhileTheGuestIsSilent(t *testing.T) {
 		t.Fatalf("to be given up, on the disk: %v", got)
 	}
 	a.dropLater(t.Context())
-	if *f.silent = false; !g.asks.IsDeaf() {
+	if *f.silent = false; !g.Asks().IsDeaf() {
 		t.Error("it is asked in each round")
 	}
 	a.dropLater(t.Context())
-	g.asks, g.busy = asking.Asking{}, "m-00000002"
+	*g.Asks() = asking.Asking{}
+	taken(t, g, "m-00000002")
 	a.dropLater(t.Context())
-	g.busy = ""
+	g.Drop("m-00000002")
 	if len(*f.dropped) > 0 {
 		t.Fatalf("asked too soon, or while it migrates: %v", *f.dropped)
 	}
@@ -123,7 +125,7 @@ func TestLeaseEndsWhileTheGuestIsSilent(t *testing.T) {
 // what it keeps is on the list of the host that it comes to, and none of its own is.
 func TestDropsBeforeItMoves(t *testing.T) {
 	a, g, f := lapsed(t)
-	plan := migration.Plan{ID: "m-00000002", Guest: g.name(), From: "rome", To: "paris", FromSite: "rome", ToSite: "paris", Network: "tunnel", Held: g.held().Addresses}
+	plan := migration.Plan{ID: "m-00000002", Guest: g.Name(), From: "rome", To: "paris", FromSite: "rome", ToSite: "paris", Network: "tunnel", Held: g.Held().Addresses}
 	check := func() *outgoing {
 		m := &outgoing{a: a, guest: g, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 		if err := m.checkGuest(t.Context()); err != nil {
@@ -132,7 +134,7 @@ func TestDropsBeforeItMoves(t *testing.T) {
 		return m
 	}
 	check() // it keeps its address, and is silent
-	p := talk.Preparation{Plan: plan, ToDrop: g.held().ToDrop}
+	p := talk.Preparation{Plan: plan, ToDrop: g.Held().ToDrop}
 	if got := (&incoming{a: a, plan: plan, work: &destinationWork{preparation: p}}).expected().ToDrop; !slices.Equal(got, p.ToDrop) || len(got) != 1 {
 		t.Errorf("on the list at the destination: %v", got)
 	}
@@ -142,8 +144,8 @@ func TestDropsBeforeItMoves(t *testing.T) {
 	}
 	*f.silent = false
 	m := check()
-	if len(*f.dropped) != 1 || len(g.held().ToDrop) > 0 {
-		t.Errorf("given up: %v; left %v", *f.dropped, g.held().ToDrop)
+	if len(*f.dropped) != 1 || len(g.Held().ToDrop) > 0 {
+		t.Errorf("given up: %v; left %v", *f.dropped, g.Held().ToDrop)
 	}
 	if notes := strings.Join(m.rec.Snapshot().Notes, " "); strings.Contains(notes, "10.1.1.20") {
 		t.Error(notes)
@@ -154,7 +156,7 @@ func TestDropsBeforeItMoves(t *testing.T) {
 func TestToDropIsNobodysNext(t *testing.T) {
 	a := between(t)
 	own, lent := netip.MustParseAddr("10.2.1.21"), netip.MustParseAddr("10.1.1.20")
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}, ToDrop: []netip.Addr{own, lent}}}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}, ToDrop: []netip.Addr{own, lent}}, nil))
 	refusedBy(t, "it has not given it up", a.book.Promise(own, "db"), "guest web of this host has it")
 	refusedBy(t, "another site's", a.book.Promise(lent, "db"), "")
 }
@@ -172,12 +174,12 @@ func (l letsGoOf) DropAddress(context.Context, ...netip.Addr) error { return l.l
 func TestForgottenWhileItGivesUp(t *testing.T) {
 	a, g, f := lapsed(t)
 	*f.silent = false
-	g.speakBy(letsGoOf{f, func() error { return a.guests.forget(g) }})
+	g.SpeakBy(letsGoOf{f, func() error { return a.guests.Forget(g) }})
 	a.dropLater(t.Context())
-	if len(g.held().ToDrop) > 0 {
-		t.Fatalf("it was not asked: %v", g.held().ToDrop)
+	if len(g.Held().ToDrop) > 0 {
+		t.Fatalf("it was not asked: %v", g.Held().ToDrop)
 	}
-	if all, errs := a.guests.remembered(); len(a.guests.all())+len(all)+len(errs) > 0 {
-		t.Errorf("it is back: %v, %v, %v", a.guests.all(), all, errs)
+	if all, errs := a.guests.Remembered(); len(a.guests.All())+len(all)+len(errs) > 0 {
+		t.Errorf("it is back: %v, %v, %v", a.guests.All(), all, errs)
 	}
 }

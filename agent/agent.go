@@ -12,7 +12,7 @@
 // of the agent's state is a package below: what people write (config), files that are kept
 // (journal, and what is in it: written; statefile, visits), the link to other hosts (peer), and what is said over it (talk),
 // looks at the paths there (probe), which of them memory takes (ways), and how (lanes, datapath), disks that
-// take those (disks), how guests are asked (line), and how often (asking), those in which nobody can be (outside), what bars a guest from a host
+// take those (disks), guests under care (guests), how they are asked (line), and how often (asking), those in which nobody can be (outside), what bars a guest from a host
 // (capable), QEMUs that no agent made up (described), which addresses guests may be given (addresses), detours (detour), other pairs of
 // uplinks for their tunnels (otherway), routers of the LAN (routers), what subnet agents have not
 // heard yet (owed), what migrations share (uplinks, priority), what is known of each (record) and of
@@ -34,6 +34,7 @@ import (
 	"godwit/agent/addresses"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/leftover"
@@ -59,7 +60,7 @@ type Agent struct {
 	config  *config.Config
 	log     *slog.Logger
 	id      *peer.Identity
-	guests  *guests
+	guests  *guests.Set
 	detours *detour.Store
 	records *record.Store
 	hooks   *hook.Set
@@ -89,7 +90,6 @@ type Agent struct {
 	abortedEarly map[string]earlyAbort // by source and id: migrations given up before their prepare came here
 	unread       map[string]string     // why a journal was left alone, by migration
 	unwritten    map[string]*unwritten // journals of migrations that have ended, and are not in the history yet; by migration
-	silent       map[string]*Guest     // guests that an earlier agent had under care, and whose QEMU does not answer yet; by name
 	asked        map[string]askedWay   // ways whose far end was asked to go, and has not answered; by detour
 	links        map[string]*peer.Link
 	beside       map[string]*proxy.Beside // by source
@@ -108,7 +108,7 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 	}
 	a := &Agent{
 		config: c, log: log.With("host", c.Host), id: id, clock: time.Now,
-		guests:   &guests{dir: c.StatePath("guests"), byName: map[string]*Guest{}},
+		guests:   guests.In(c.StatePath("guests")),
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
 		metrics: newMetrics(c), feed: newFeed(), abortedEarly: map[string]earlyAbort{}, links: map[string]*peer.Link{},
 	}
@@ -171,7 +171,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		go a.routers.Listen(ctx, a.config.Network.LAN, a.log)
 	}
 	a.warnOfHost()
-	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
+	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.All()))
 	a.serveUntil(ctx)
 	return nil
 }
@@ -187,10 +187,10 @@ func (a *Agent) serveUntil(ctx context.Context) {
 	a.mu.Lock()
 	migrations := len(a.outgoing) + len(a.incoming)
 	a.mu.Unlock()
-	a.log.Info("agent ends, as it was told to; guests run on, and the next agent goes on with migrations", "guests", len(a.guests.all()), "migrations", migrations)
+	a.log.Info("agent ends, as it was told to; guests run on, and the next agent goes on with migrations", "guests", len(a.guests.All()), "migrations", migrations)
 	a.actors.Wait()
-	for _, g := range a.guests.all() {
-		g.closeFiles()
+	for _, g := range a.guests.All() {
+		g.CloseFiles()
 	}
 }
 
@@ -288,13 +288,13 @@ func (a *Agent) known() string {
 
 // readopt finds again the guests that an earlier agent had under care, all at once: one that is silent holds up no other. A guest
 // whose QEMU is gone is lost, with a line in the log; none is started. One whose QEMU does not answer is waited for: resumeLate.
-func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
-	held, errs := a.guests.remembered()
+func (a *Agent) readopt(ctx context.Context) (lost map[string]*guests.Guest) {
+	held, errs := a.guests.Remembered()
 	for _, err := range errs {
 		a.log.Error("guest left as it is", "error", err)
 	}
 	held = slices.DeleteFunc(held, a.endHalfStarted)
-	found, errs := make([]*Guest, len(held)), make([]error, len(held))
+	found, errs := make([]*guests.Guest, len(held)), make([]error, len(held))
 	var all sync.WaitGroup
 	for i, h := range held {
 		all.Go(func() {
@@ -308,21 +308,21 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 		})
 	}
 	all.Wait()
-	lost = map[string]*Guest{}
+	lost = map[string]*guests.Guest{}
 	for i, h := range held {
 		switch g, err := found[i], errs[i]; {
 		case err != nil:
 			a.log.Warn("guest not found again", "guest", h.Description.Name, "error", err)
 			if goneForSure(err) {
-				gone := &Guest{Held: h}
+				gone := guests.New(h, nil)
 				a.discard(gone)
-				lost[gone.name()] = gone
+				lost[gone.Name()] = gone
 			} else {
-				a.setSilent(h.Description.Name, &Guest{Held: h})
+				a.guests.NoteSilent(h)
 			}
 		case g != nil:
-			if err := a.guests.save(g); err != nil {
-				a.log.Error("keep guest", "guest", g.name(), "error", err)
+			if err := a.guests.Save(g); err != nil {
+				a.log.Error("keep guest", "guest", g.Name(), "error", err)
 			}
 		}
 	}
@@ -331,20 +331,18 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 
 // resumeMigrations goes on with what an earlier agent left unfinished. What is known of a
 // lost guest is kept for as long as a migration of it needs that: where its disks are.
-func (a *Agent) resumeMigrations(ctx context.Context, lost map[string]*Guest) {
+func (a *Agent) resumeMigrations(ctx context.Context, lost map[string]*guests.Guest) {
 	ids, err := journal.Unfinished(a.config.StatePath("journal"))
 	if err != nil {
 		a.log.Error("journals", "error", err)
 	}
 	waits := a.resumeEach(ctx, ids, lost)
 	a.forgetLost(lost)
-	a.mu.Lock()
-	for name, g := range a.silent {
-		if waits[name] == nil {
-			waits[name] = &late{held: g.Held, kept: true}
+	for _, h := range a.guests.AllSilent() {
+		if name := h.Description.Name; waits[name] == nil {
+			waits[name] = &late{held: h, kept: true}
 		}
 	}
-	a.mu.Unlock()
 	for _, l := range waits {
 		a.resumeLate(ctx, l)
 	}

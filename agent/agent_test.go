@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"godwit/agent/addresses"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -24,7 +26,7 @@ import (
 
 func TestDescriptionsNetworkIsTheDefault(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris-1", Site: "paris", Peers: []config.Neighbour{{Host: "rome-1", Site: "rome"}}})
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web", Network: "tunnel"}}}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web", Network: "tunnel"}}, nil))
 	for asked, want := range map[string]string{"": "tunnel", "auto": "tunnel", "mptcp": "mptcp"} {
 		m, err := a.draft(migration.Request{Guest: "web", To: "rome", Network: asked})
 		if err != nil {
@@ -33,15 +35,15 @@ func TestDescriptionsNetworkIsTheDefault(t *testing.T) {
 		if m.plan.Network != want {
 			t.Errorf("asked for %q: %s, want %s", asked, m.plan.Network, want)
 		}
-		m.guest.drop(m.plan.ID)
+		m.guest.Drop(m.plan.ID)
 	}
 }
 
 // A next address that is named for a guest which keeps its own is refused, and not left aside.
 func TestNextAddressOfOneThatKeepsItsOwn(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris-1", Site: "paris", Peers: []config.Neighbour{{Host: "rome-1", Site: "rome"}}})
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-	a.guests.byName["mail"] = &Guest{Held: care.Held{Description: config.Description{Name: "mail", Network: "tunnel"}}}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
+	underCare(t, a.guests, "mail", guests.New(care.Held{Description: config.Description{Name: "mail", Network: "tunnel"}}, nil))
 	for _, c := range []struct {
 		guest, network string
 		refused        bool
@@ -51,9 +53,59 @@ func TestNextAddressOfOneThatKeepsItsOwn(t *testing.T) {
 			t.Errorf("guest %s, network %q: %v", c.guest, c.network, err)
 		}
 		if err == nil {
-			m.guest.drop(m.plan.ID)
+			m.guest.Drop(m.plan.ID)
 		}
 	}
+}
+
+// underCare puts a guest under care, by that name.
+func underCare(t *testing.T, s *guests.Set, name string, g *guests.Guest) *guests.Guest {
+	t.Helper()
+	g.Remember(func(h *care.Held) { h.Description.Name = name })
+	if err := s.Save(g); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// leavesCare ends that, if there is such a guest.
+func leavesCare(t *testing.T, s *guests.Set, name string) {
+	t.Helper()
+	if g := found(s, name); g != nil {
+		if err := s.Forget(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// found is the guest of that name that is under care, or nil.
+func found(s *guests.Set, name string) *guests.Guest {
+	g, _ := s.Find(name)
+	return g
+}
+
+// taken has somebody have the guest; "": nobody.
+func taken(t *testing.T, g *guests.Guest, id string) {
+	t.Helper()
+	if id == "" {
+		return
+	}
+	if err := g.Take(id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// becomes changes all that is remembered of a guest.
+func becomes(g *guests.Guest, held care.Held) { g.Remember(func(h *care.Held) { *h = held }) }
+
+// unreadable has a guest's file be one that cannot be read, as an agent starts.
+func unreadable(t *testing.T, a *Agent, name string) {
+	t.Helper()
+	dir := a.config.StatePath("guests")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name+".json"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	a.guests.Remembered()
 }
 
 // bareAgent has state and nothing else.
@@ -61,7 +113,7 @@ func bareAgent(t *testing.T, config *config.Config) *Agent {
 	config.State, config.Run = t.TempDir(), t.TempDir()
 	a := &Agent{
 		config: config, log: slog.New(slog.DiscardHandler), clock: time.Now,
-		guests: &guests{dir: config.StatePath("guests"), byName: map[string]*Guest{}}, links: map[string]*peer.Link{}, records: noRecords(config),
+		guests: guests.In(config.StatePath("guests")), links: map[string]*peer.Link{}, records: noRecords(config),
 	}
 	a.book = addresses.New(config, a.takenAddresses)
 	return a
@@ -98,28 +150,28 @@ func TestGuestThatIsGoneIsForgotten(t *testing.T) {
 		{Name: "adopted", QMP: filepath.Join(t.TempDir(), "qmp")},
 	} {
 		d.Memory, d.NICs = 256<<20, []config.NIC{{MAC: "52:54:00:00:01:0a"}}
-		g := &Guest{Held: care.Held{Description: d, Dir: a.guestDir(d.Name, "1")}}
-		if err := os.MkdirAll(g.Held.Dir, 0o700); err != nil {
+		g := guests.New(care.Held{Description: d, Dir: a.guestDir(d.Name, "1")}, nil)
+		if err := os.MkdirAll(g.Held().Dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.guests.save(g); err != nil {
+		if err := a.guests.Save(g); err != nil {
 			t.Fatal(err)
 		}
-		delete(a.guests.byName, d.Name) // as after a restart
 	}
+	a.guests = guests.In(a.config.StatePath("guests")) // as after a restart
 	lost := a.readopt(t.Context())
 	if len(lost) != 3 {
 		t.Errorf("lost: %v", lost)
 	}
-	lost["adopted"].busy = "m-00000001" // a migration needs to know where its disks are
+	taken(t, lost["adopted"], "m-00000001") // a migration needs to know where its disks are
 	a.resumeMigrations(t.Context(), lost)
-	if held, errs := a.guests.remembered(); len(errs) > 0 || len(held) != 1 || held[0].Description.Name != "adopted" {
+	if held, errs := a.guests.Remembered(); len(errs) > 0 || len(held) != 1 || held[0].Description.Name != "adopted" {
 		t.Errorf("remembered: %+v, %v", held, errs)
 	}
-	lost["adopted"].busy = ""
+	lost["adopted"].Drop("m-00000001")
 	a.resumeMigrations(t.Context(), lost)
-	left, errs := a.guests.remembered()
-	if len(errs) > 0 || len(left) != 0 || len(a.guests.all()) != 0 {
+	left, errs := a.guests.Remembered()
+	if len(errs) > 0 || len(left) != 0 || len(a.guests.All()) != 0 {
 		t.Errorf("remembered: %+v, %v", left, errs)
 	}
 	if dirs, _ := filepath.Glob(filepath.Join(a.config.Run, "guests", "*")); len(dirs) > 0 {
@@ -205,7 +257,7 @@ func TestEndIsSaid(t *testing.T) {
 	var said bytes.Buffer
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.log = slog.New(slog.NewTextHandler(&said, nil))
-	a.guests.byName["web"] = &Guest{}
+	underCare(t, a.guests, "web", guests.New(care.Held{}, nil))
 	a.outgoing = map[string]*outgoing{"m-00000001": nil}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/api"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -70,19 +71,19 @@ func (a *Agent) localAPI() http.Handler {
 // info is what the host is and has. Its guests' QEMUs are asked all at once, and for a while: those of one storage that hangs
 // answer nobody.
 func (a *Agent) info(ctx context.Context) api.HostInfo {
-	all := a.guests.all()
+	all := a.guests.All()
 	info := api.HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: make([]api.GuestInfo, len(all)), Neighbours: a.neighbours()}
 	ctx, cancel := limits.Status.On(ctx)
 	defer cancel()
 	var asked sync.WaitGroup
 	for i, g := range all {
 		info.Guests[i] = a.guestInfo(g)
-		if g.Machine == nil {
+		if g.Machine() == nil {
 			continue
 		}
 		asked.Go(func() {
 			gi := &info.Guests[i]
-			status, err := g.Machine.Status(ctx)
+			status, err := g.Machine().Status(ctx)
 			if gi.Status = string(status); err != nil {
 				gi.Status = "unknown: " + limits.Says(ctx, err).Error()
 			}
@@ -93,21 +94,21 @@ func (a *Agent) info(ctx context.Context) api.HostInfo {
 }
 
 // guestInfo is what is known of a guest without its QEMU.
-func (a *Agent) guestInfo(g *Guest) api.GuestInfo {
-	h := g.held()
+func (a *Agent) guestInfo(g *guests.Guest) api.GuestInfo {
+	h := g.Held()
 	gi := api.GuestInfo{
-		Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
-		Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.lastBoot(),
+		Name: g.Name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
+		Migration: g.Migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.Booted(),
 	}
-	gi.Tunnels = a.guestTunnels(a.detours.List(g.name()))
-	if flows, err := netstate.Flows(g.name()); err == nil {
+	gi.Tunnels = a.guestTunnels(a.detours.List(g.Name()))
+	if flows, err := netstate.Flows(g.Name()); err == nil {
 		gi.Flows = flows
 	}
 	for _, n := range h.Description.NICs {
 		gi.MACs = append(gi.MACs, n.MAC)
 	}
-	if g.Machine != nil {
-		gi.PID = g.Machine.PID()
+	if g.Machine() != nil {
+		gi.PID = g.Machine().PID()
 	}
 	return gi
 }
@@ -180,12 +181,12 @@ func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
 	if err := peer.DecodeKnown(r, &call); err != nil {
 		return nil, err
 	}
-	g, err := a.guests.find(r.PathValue("name"))
+	g, err := a.guests.Find(r.PathValue("name"))
 	if err != nil {
 		return nil, err
 	}
-	if !g.hasChannel() {
-		return nil, &migration.Problem{Code: migration.CodeGuest, Text: "guest " + g.name() + ": it has no guest channel"}
+	if !g.HasChannel() {
+		return nil, &migration.Problem{Code: migration.CodeGuest, Text: "guest " + g.Name() + ": it has no guest channel"}
 	}
 	wait := 30 * time.Second
 	if call.WaitMS > 0 {
@@ -193,7 +194,7 @@ func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	c, err := g.reach(ctx, limits.AskGuest)
+	c, err := g.Reach(ctx, limits.AskGuest)
 	if err != nil {
 		return nil, err
 	}
@@ -203,15 +204,15 @@ func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
 }
 
 func (a *Agent) apiStopGuest(r *http.Request) (any, error) {
-	g, err := a.guests.find(r.PathValue("name"))
+	g, err := a.guests.Find(r.PathValue("name"))
 	if err != nil {
 		return nil, err
 	}
-	if err := a.guests.takeHere(g, "stop"); err != nil && !(a.isComing(g.name()) && a.guests.has(g)) { // a landing ends with its guest
+	if err := a.guests.TakeHere(g, "stop"); err != nil && !(a.isComing(g.Name()) && a.guests.Has(g)) { // a landing ends with its guest
 		return nil, err
 	}
 	ctx := context.WithoutCancel(r.Context())
-	for _, d := range a.detours.List(g.name()) {
+	for _, d := range a.detours.List(g.Name()) {
 		if d.Leased && len(d.Visiting) > 0 && d.Peer != "" { // its home leads nobody into nothing, which may have no end
 			err = errors.Join(err, a.endBoth(ctx, d))
 		}
@@ -225,13 +226,13 @@ func (a *Agent) apiProcesses(*http.Request) (any, error) {
 	a.mu.Lock()
 	for _, m := range a.incoming {
 		if g := m.visible(); g != nil {
-			out[m.plan.Guest] = g.Machine.PID()
+			out[m.plan.Guest] = g.Machine().PID()
 		}
 	}
 	a.mu.Unlock()
-	for _, g := range a.guests.all() {
-		if g.Machine != nil {
-			out[g.name()] = g.Machine.PID()
+	for _, g := range a.guests.All() {
+		if g.Machine() != nil {
+			out[g.Name()] = g.Machine().PID()
 		}
 	}
 	return out, nil

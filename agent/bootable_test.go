@@ -13,6 +13,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
@@ -183,19 +184,19 @@ func (s *said) count(level string) int {
 }
 
 // movedGuest is a guest that rome has by its handover m-00000001, in boot "first", with these addresses.
-func movedGuest(t *testing.T, addresses ...migration.Address) (*Agent, *Guest, *bootable, *said) {
+func movedGuest(t *testing.T, addresses ...migration.Address) (*Agent, *guests.Guest, *bootable, *said) {
 	t.Helper()
 	a, lines := between(t), &said{}
 	a.ctx, a.log = t.Context(), slog.New(slog.NewTextHandler(lines, nil))
 	a.config.Network.Bridge = "none"
 	in := &bootable{id: "first", since: time.Now(), resets: make(chan vm.Event, 1)}
 	in.nics = [2]map[netip.Addr]bool{{}, {netip.MustParseAddr("10.2.1.20"): true}}
-	g := &Guest{Machine: vmOf{runs{gone{done: make(chan struct{})}}, in.resets}, Held: care.Held{
+	g := guests.New(care.Held{
 		Description: config.Description{Name: "web", Memory: 1 << 28, NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}, Start: []string{"qemu"}},
 		Dir:         a.guestDir("web", "2"), Active: 1, Addresses: addresses, Table: guest.FirstTable + 1, Boot: "first",
-	}}
-	g.speakBy(in)
-	if err := a.guests.save(g); err != nil {
+	}, vmOf{runs{gone{done: make(chan struct{})}}, in.resets})
+	g.SpeakBy(in)
+	if err := a.guests.Save(g); err != nil {
 		t.Fatal(err)
 	}
 	rep := record.Report{ID: "m-00000001", Guest: "web", Outcome: migration.Completed, Ended: 1, Notes: []string{"it took long"}}

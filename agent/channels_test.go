@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"godwit/agent/agenttest"
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -38,9 +40,9 @@ func TestChannelsOnBothHosts(t *testing.T) {
 		}
 		a := bareAgent(t, c)
 		a.detours = detour.New("", config.Network{}, nil)
-		m := &outgoing{a: a, guest: &Guest{}, plan: plan, link: link, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+		m := &outgoing{a: a, guest: guests.New(care.Held{}, nil), plan: plan, link: link, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 		agenttest.Refused(t, "prepare", m.prepareThere(t.Context()), migration.CodeCapacity, "full")
-		there := &incoming{plan: plan, work: &destinationWork{guest: &Guest{}, preparation: asked}}
+		there := &incoming{plan: plan, work: &destinationWork{guest: guests.New(care.Held{}, nil), preparation: asked}}
 		here := migrateOptions(plan, channelsOver(plan, len(m.paths(c.Peers[0]))))
 		if got := there.options(); got.Channels != here.Channels || here.Channels != min(max(2, paths), 4) {
 			t.Errorf("%d paths: %d channels at the source, %d at the destination", paths, here.Channels, got.Channels)

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -32,7 +34,7 @@ func refusal(t *testing.T, err error, words ...string) {
 // TestAutoIsTold: what `auto` became is in the report, also of a guest that nobody asks, as it keeps its address.
 func TestAutoIsTold(t *testing.T) {
 	plan := migration.Plan{Guest: "web", Mode: "precopy", Transfer: "auto", Network: "tunnel"}
-	m := &outgoing{guest: &Guest{}, plan: plan, work: &sourceWork{facts: vm.Facts{Hold: vm.HoldAck}}, rec: record.New("paris", plan, time.Now())}
+	m := &outgoing{guest: guests.New(care.Held{}, nil), plan: plan, work: &sourceWork{facts: vm.Facts{Hold: vm.HoldAck}}, rec: record.New("paris", plan, time.Now())}
 	err := m.checkGuest(t.Context())
 	if rep := m.rec.Snapshot(); err != nil || rep.Transfer != "lanes" || rep.Mode != "precopy" || rep.Network != "tunnel" {
 		t.Errorf("%s, %s, %s, %v; want precopy, lanes, tunnel", rep.Mode, rep.Transfer, rep.Network, err)

@@ -155,16 +155,16 @@ func (a *Agent) migrationsNow(s *metrics.State) map[string]migration.Phase {
 func (a *Agent) guestsNow(ctx context.Context, leaving map[string]migration.Phase) []metrics.Guest {
 	ctx, cancel := limits.Scrape.On(ctx)
 	defer cancel()
-	all := a.guests.all()
+	all := a.guests.All()
 	out := make([]metrics.Guest, len(all))
 	var asked sync.WaitGroup
 	for i, g := range all {
 		asked.Go(func() {
 			status := vm.Status("")
-			if g.Machine != nil {
-				status, _ = g.Machine.Status(ctx)
+			if g.Machine() != nil {
+				status, _ = g.Machine().Status(ctx)
 			}
-			out[i] = metrics.Guest{Name: g.name(), Memory: g.held().Description.Memory, Status: string(status), Phase: leaving[g.name()]}
+			out[i] = metrics.Guest{Name: g.Name(), Memory: g.Held().Description.Memory, Status: string(status), Phase: leaving[g.Name()]}
 		})
 	}
 	asked.Wait()

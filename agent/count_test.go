@@ -15,6 +15,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/lanes"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -27,7 +28,7 @@ import (
 func counting(t *testing.T) (*Agent, *api.Client) {
 	t.Helper()
 	a, client := served(t)
-	a.guests = &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
+	a.guests = guests.In(t.TempDir())
 	a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{})
 	return a, client
 }
@@ -65,7 +66,7 @@ func metricsAre(t *testing.T, client *api.Client, want map[string]float64) {
 // it has its outcome; its bytes as they are known, also where the report takes some back.
 func TestSourceIsCounted(t *testing.T) {
 	a, client := counting(t)
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web", Memory: 1 << 28}}}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web", Memory: 1 << 28}}, nil))
 	m := leaving(a)
 	rec, at := m.rec, time.Now()
 	rec.Edit(func(r *record.Report) { r.Requested = rec.Stamp(at) })
@@ -121,7 +122,7 @@ func TestSourceIsCounted(t *testing.T) {
 func TestNextTryIsCounted(t *testing.T) {
 	a, client := counting(t)
 	m := leaving(a)
-	m.guest = &Guest{}
+	m.guest = guests.New(care.Held{}, nil)
 	wire := func(n int64) map[string]int64 { return map[string]int64{"public-public": n} }
 	at := time.Now().Add(-5 * time.Second)
 	m.rec.Enter(migration.Check, at)
@@ -152,8 +153,8 @@ func (takesMemory) Migrate(context.Context, vm.MigrateOptions) error { return ni
 func TestRefillIsCounted(t *testing.T) {
 	a, client := counting(t)
 	m := leaving(a)
-	m.guest, m.link = &Guest{Machine: takesMemory{}}, linked(t, m.plan.From, m.plan.To, http.NotFoundHandler())
-	m.guest.Held.Dir = t.TempDir()
+	m.guest, m.link = guests.New(care.Held{}, takesMemory{}), linked(t, m.plan.From, m.plan.To, http.NotFoundHandler())
+	m.guest.Remember(func(h *care.Held) { h.Dir = t.TempDir() })
 	m.rec.Edit(func(r *record.Report) {
 		r.DiskBytes, r.DataPath = 70, &record.DataPath{ReadBytes: 50, SentBytes: 40}
 	})

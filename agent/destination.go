@@ -15,6 +15,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/described"
 	"godwit/agent/disks"
+	"godwit/agent/guests"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/line"
@@ -37,7 +38,7 @@ type destinationWork struct {
 	// of receive
 	preparation   talk.Preparation
 	prepared      talk.Prepared
-	guest         *Guest
+	guest         *guests.Guest
 	found         bool         // an earlier agent began this
 	dialled       chan dialled // the guest's channel, once it is open
 	queue         *hold.Queue  // of the active tap, watched since it was made
@@ -131,11 +132,11 @@ func (m *incoming) receive(ctx context.Context) error {
 	if err := a.roomForAll(m.offer, m.order); err != nil { // more may be on their way than when it was asked
 		return err
 	}
-	g := &Guest{Held: m.expected()}
-	if err := a.guests.expect(g); err != nil {
+	g := guests.New(m.expected(), nil)
+	if err := a.guests.Expect(g); err != nil {
 		return err
 	}
-	m.dir = g.Held.Dir
+	m.dir = g.Held().Dir
 	m.setGuest(g)
 	if err := m.makeDisks(); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (m *incoming) receive(ctx context.Context) error {
 	if err := a.openTaps(g); err != nil {
 		return err
 	}
-	queue, err := hold.Watch(g.Held.Taps[g.Held.Active])
+	queue, err := hold.Watch(g.Held().Taps[g.Held().Active])
 	if err != nil {
 		a.log.Warn("held packets are not counted", "migration", m.plan.ID, "error", err)
 	}
@@ -155,14 +156,14 @@ func (m *incoming) receive(ctx context.Context) error {
 	if err != nil {
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("host %s refuses guest %s: %v", a.config.Host, m.plan.Guest, err)}
 	}
-	g.Machine = machine
+	g.RunsIn(machine)
 	m.primeTaps(g)
 	if err := m.compareMachines(ctx, machine); err != nil {
 		return err
 	}
 	m.show(g)
-	if g.Held.Description.Silent() {
-		g.speakBy(a.fromOutside(g))
+	if g.Held().Description.Silent() {
+		g.SpeakBy(a.fromOutside(g))
 	}
 	if err := machine.PrepareIncoming(ctx, m.options()); err != nil {
 		return err
@@ -183,18 +184,18 @@ func (m *incoming) receive(ctx context.Context) error {
 // waitingEnded explains why receive failed by the end of the QEMU that was to wait: all else that was asked of it comes of that.
 func (m *incoming) waitingEnded(ctx context.Context, err error) error {
 	g := m.work.guest
-	if err == nil || ctx.Err() != nil || g == nil || g.Machine == nil || !endedBy(g.Machine, err) {
+	if err == nil || ctx.Err() != nil || g == nil || g.Machine() == nil || !endedBy(g.Machine(), err) {
 		return err
 	}
 	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-		"guest %s: its QEMU on %s, which was to wait for it, was killed or broke (%s); try again", m.plan.Guest, m.plan.To, cmp.Or(g.Machine.Exit().Detail, err.Error()))}
+		"guest %s: its QEMU on %s, which was to wait for it, was killed or broke (%s); try again", m.plan.Guest, m.plan.To, cmp.Or(g.Machine().Exit().Detail, err.Error()))}
 }
 
 // primeTaps has the QEMU that waits read a frame of no meaning from each tap: it reads one though its guest
 // does not run, none before that is gone, and loses it when the guest does (net/tap.c, tap_send). It would be
 // the first that is held.
-func (m *incoming) primeTaps(g *Guest) {
-	for _, tap := range g.Held.Taps {
+func (m *incoming) primeTaps(g *guests.Guest) {
+	for _, tap := range g.Held().Taps {
 		if err := hold.Mark(tap); err != nil {
 			m.a.log.Info("the first packet that is held may be lost", "migration", m.plan.ID, "error", err)
 		}
@@ -215,8 +216,8 @@ func (m *incoming) expected() care.Held {
 // startQEMU starts it waiting for the guest's memory.
 func (m *incoming) startQEMU(ctx context.Context) (*qemu.Process, error) {
 	g, facts := m.work.guest, m.work.preparation.Facts
-	if len(g.Held.Description.Start) > 0 {
-		return described.Start(ctx, g.Held, g.Taps)
+	if len(g.Held().Description.Start) > 0 {
+		return described.Start(ctx, g.Held(), g.Taps())
 	}
 	spec, err := m.a.spec(g, true)
 	if err != nil {
@@ -231,7 +232,7 @@ func alike(spec qemu.Spec, source vm.Facts) qemu.Spec {
 	return spec
 }
 
-func (m *incoming) incomingSocket() string { return filepath.Join(m.work.guest.Held.Dir, "in.sock") }
+func (m *incoming) incomingSocket() string { return filepath.Join(m.work.guest.Held().Dir, "in.sock") }
 
 func (m *incoming) options() vm.MigrateOptions {
 	opts := migrateOptions(m.plan, m.work.preparation.Channels)
@@ -246,9 +247,9 @@ func (m *incoming) options() vm.MigrateOptions {
 func (m *incoming) watchArrival() {
 	ctx, cancel := context.WithCancel(m.a.ctx)
 	m.work.stopLoading = cancel
-	machine := m.work.guest.Machine
+	machine := m.work.guest.Machine()
 	go m.tellLoaded(ctx, machine)
-	if m.work.guest.Held.Description.Silent() {
+	if m.work.guest.Held().Description.Silent() {
 		return
 	}
 	m.work.dialled = make(chan dialled, 1)
@@ -318,7 +319,7 @@ func (m *incoming) serveStream(s *peer.Stream) {
 	}
 	passed := func() { m.work.turn.pass(s.Header.Number) }
 	if s.Header.Number == 0 {
-		courtesy(m.a.ctx, g.Machine)
+		courtesy(m.a.ctx, g.Machine())
 	}
 	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.noteHeard}, m.incomingSocket(), passed); err != nil {
 		m.a.log.Info("stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)

@@ -43,11 +43,11 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if _, err := bringUp(ctx, end); err != nil {
 		return err
 	}
-	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].Hardware())
+	lender, lent := a.lender(ctx, m.plan, g.Held().Description.NICs[g.Held().Active].Hardware())
 	m.work.prepared = talk.Prepared{TunnelKey: public, Tunnel: end.Local, Home: lent}
 	err = a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
-		d := &detour.Detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: end, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: detour.MoveOf(m.plan)}
-		d.OffLink = detour.OffLinkOf(a.config.Network, m.plan, g.Held.Taps[g.Held.Active], p.Routers)
+		d := &detour.Detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: end, Up: clock.Now(), Taps: g.Held().Taps, Lender: lender, Lending: detour.MoveOf(m.plan)}
+		d.OffLink = detour.OffLinkOf(a.config.Network, m.plan, g.Held().Taps[g.Held().Active], p.Routers)
 		for _, addr := range a.routed(slices.Clone(m.plan.Held)) {
 			if slices.Contains(lent, addr.Prefix.Addr()) {
 				addr.Home = a.config.Host
@@ -63,7 +63,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 // lead has one of the guest's old addresses take the detour d: what comes out of it waits at the guest's tap. One whose
 // home is here, or that has its way from here already, in one of all, comes at the flip instead.
 func (m *incoming) lead(d *detour.Detour, all map[string]*detour.Detour, addr migration.Address) {
-	a, held := m.a, m.work.guest.Held
+	a, held := m.a, m.work.guest.Held()
 	v := netstate.Visiting{
 		Addr: addr.Prefix.Addr(), MAC: held.Description.NICs[held.Active].Hardware(),
 		Tap: held.Taps[held.Active], Taps: held.Taps, Gateway: addr.Gateway, Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,

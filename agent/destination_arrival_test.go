@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -100,8 +102,8 @@ func TestRenewsByItsServer(t *testing.T) {
 		"it keeps the address": {config.AgentDHCP, "tunnel", false, false, false},
 		"a helper is in it":    {"", "drain", false, false, false},
 	} {
-		m := landing(t, &Guest{})
-		m.work.guest.Held.Description.Agent, m.work.guest.Held.Taps = c.agent, []string{"gwt1a", "gwt1b"}
+		m := landing(t, guests.New(care.Held{}, nil))
+		m.work.guest.Remember(func(h *care.Held) { h.Description.Agent, h.Taps = c.agent, []string{"gwt1a", "gwt1b"} })
 		m.plan.Network, m.plan.Held[0].Granted = c.network, c.granted
 		d := &detour.Detour{}
 		m.lead(d, nil, m.plan.Held[0])

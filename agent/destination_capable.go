@@ -43,5 +43,5 @@ func (m *incoming) compareMachines(ctx context.Context, machine *qemu.Process) e
 	if err := capable.LacksProcessor(m.a.config.Host, coming, here); err != nil {
 		return err
 	}
-	return capable.OtherDisks(m.a.config.Host, coming, m.work.guest.Held.Description.Disks, here.Disks)
+	return capable.OtherDisks(m.a.config.Host, coming, m.work.guest.Held().Description.Disks, here.Disks)
 }

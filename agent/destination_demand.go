@@ -58,8 +58,8 @@ func (m *incoming) owes() (d demand) {
 	facts := m.work.preparation.Facts
 	if facts.PageSize <= int64(os.Getpagesize()) {
 		d.memory = facts.Memory
-		if g := m.visible(); g != nil && g.Machine != nil {
-			d.memory -= min(d.memory, max(capable.ResidentBytes(g.Machine.PID())-ownOfQEMU, 0))
+		if g := m.visible(); g != nil && g.Machine() != nil {
+			d.memory -= min(d.memory, max(capable.ResidentBytes(g.Machine().PID())-ownOfQEMU, 0))
 		}
 	}
 	if _, sum, err := capable.DiskSizes(m.work.preparation.Description, facts); err == nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/guests"
 	"godwit/migration"
 )
 
@@ -19,25 +20,25 @@ import (
 // forgetEnded ends the care of guests whose QEMU is gone and of which no migration is
 // under way, as an agent that starts does. Their disks stay. A host that does not answer holds up no other guest.
 func (a *Agent) forgetEnded(ctx context.Context, under *looks) {
-	for _, g := range a.guests.all() {
-		if g.Machine != nil && !g.alive() {
-			under.begin(g.name(), func() { a.forgetIfEnded(ctx, g) })
+	for _, g := range a.guests.All() {
+		if g.Machine() != nil && !g.Alive() {
+			under.begin(g.Name(), func() { a.forgetIfEnded(ctx, g) })
 		}
 	}
 }
 
-func (a *Agent) forgetIfEnded(ctx context.Context, g *Guest) {
+func (a *Agent) forgetIfEnded(ctx context.Context, g *guests.Guest) {
 	const why = "end"
-	if a.isComing(g.name()) || a.guests.takeHere(g, why) != nil {
+	if a.isComing(g.Name()) || a.guests.TakeHere(g, why) != nil {
 		return
 	}
-	defer g.drop(why)
-	a.log.Info("guest ended; it is not under care any more", "guest", g.name(), "reason", g.Machine.Exit().Reason)
+	defer g.Drop(why)
+	a.log.Info("guest ended; it is not under care any more", "guest", g.Name(), "reason", g.Machine().Exit().Reason)
 	a.discard(g)
-	if err := a.guests.forget(g); err != nil {
-		a.log.Warn("forget guest", "guest", g.name(), "error", err)
+	if err := a.guests.Forget(g); err != nil {
+		a.log.Warn("forget guest", "guest", g.Name(), "error", err)
 	}
-	for _, d := range a.detours.List(g.name()) {
+	for _, d := range a.detours.List(g.Name()) {
 		if err := a.endBoth(ctx, d); err != nil {
 			a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
 		}
@@ -70,17 +71,17 @@ func (a *Agent) comesHere(guest string) error {
 
 // expectNew is guests.expect for a guest that is started or adopted. Migrations to here are looked at after its name
 // was taken: one that is admitted later finds that it is.
-func (a *Agent) expectNew(g *Guest) error {
-	taken := a.guests.expect(g)
-	err := cmp.Or(a.comesHere(g.name()), taken)
+func (a *Agent) expectNew(g *guests.Guest) error {
+	taken := a.guests.Expect(g)
+	err := cmp.Or(a.comesHere(g.Name()), taken)
 	if err != nil {
-		a.guests.settled(g)
+		a.guests.Settled(g)
 	}
 	return err
 }
 
 // guestEnded says whether the guest that was started here is gone.
-func (m *incoming) guestEnded() bool { return m.work.guest != nil && !m.work.guest.alive() }
+func (m *incoming) guestEnded() bool { return m.work.guest != nil && !m.work.guest.Alive() }
 
 // errEnded says that the guest has ended by itself.
 var errEnded = errors.New("the guest has ended")
@@ -88,7 +89,7 @@ var errEnded = errors.New("the guest has ended")
 // endedByItself says whether the guest that was started here has, as opposed to its QEMU, of whose
 // end watchVanish tells.
 func (m *incoming) endedByItself() bool {
-	return m.guestEnded() && m.work.guest.Machine != nil && m.work.guest.Machine.Exit().Reason != ""
+	return m.guestEnded() && m.work.guest.Machine() != nil && m.work.guest.Machine().Exit().Reason != ""
 }
 
 // adoptEnded is adopt for a guest that has ended.
@@ -108,8 +109,8 @@ func (m *incoming) leaveEnded(ctx context.Context) error {
 		return err // the source keeps its own until they are
 	}
 	a.discard(g)
-	err := a.guests.forget(g)
-	for _, d := range a.detours.List(g.name()) {
+	err := a.guests.Forget(g)
+	for _, d := range a.detours.List(g.Name()) {
 		err = errors.Join(err, a.endBoth(ctx, d))
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -23,7 +24,7 @@ func TestUndoWithoutQEMU(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	m := &outgoing{
 		a: &Agent{config: &config.Config{Host: "paris"}}, plan: plan, work: &sourceWork{},
-		guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, rec: record.New("paris", plan, time.Now()),
+		guest: guests.New(care.Held{Description: config.Description{Name: "web"}}, nil), rec: record.New("paris", plan, time.Now()),
 	}
 	if err := m.resume(t.Context()); err == nil {
 		t.Error("a guest without QEMU was said to run on")
@@ -41,14 +42,14 @@ func TestUndoWithoutQEMU(t *testing.T) {
 func TestLandingOfAGuestThatEnded(t *testing.T) {
 	for _, effects := range [][]migration.Effect{{migration.Adopt, migration.Leave}, {migration.Leave}, {migration.Leave, migration.Leave}} {
 		dir := t.TempDir()
-		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests"))}
 		var err error
 		if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 			t.Fatal(err)
 		}
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
-		if err := a.guests.save(g); err != nil {
+		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}, nil)
+		if err := a.guests.Save(g); err != nil {
 			t.Fatal(err)
 		}
 		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
@@ -57,7 +58,7 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 				t.Errorf("%v: %s: %v", effects, e, err)
 			}
 		}
-		if _, err := a.guests.find("web"); err == nil {
+		if _, err := a.guests.Find("web"); err == nil {
 			t.Errorf("%v: it is still under care", effects)
 		}
 		if notes := m.rec.Snapshot().Notes; len(notes) != 1 {
@@ -85,7 +86,7 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 		"its QEMU is killed": {vm.Exit{Detail: "signal: killed"}, false},
 	} {
 		dir := t.TempDir()
-		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests"))}
 		var err error
 		if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 			t.Fatal(err)
@@ -93,8 +94,8 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "postcopy", Transfer: "lanes"}
 		done := make(chan struct{})
 		machine := &endsWith{pausedThere{halted{stuck{gone: gone{done: done}}}, vm.Active}, c.exit}
-		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}, Machine: machine}
-		if err := a.guests.save(g); err != nil {
+		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}, machine)
+		if err := a.guests.Save(g); err != nil {
 			t.Fatal(err)
 		}
 		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
@@ -106,7 +107,7 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 		}
 		err = m.perform(ctx, migration.Leave)
 		cancel()
-		_, missing := a.guests.find("web")
+		_, missing := a.guests.Find("web")
 		if (err == nil) != c.gone || (missing != nil) != c.gone {
 			t.Errorf("%s: %v, under care: %v", name, err, missing == nil)
 		}
@@ -117,7 +118,7 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 func TestForgetEnded(t *testing.T) {
 	dir := t.TempDir()
 	a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), log: slog.New(slog.DiscardHandler), incoming: map[string]*incoming{},
-		guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+		guests: guests.In(filepath.Join(dir, "guests"))}
 	var err error
 	if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
@@ -127,11 +128,11 @@ func TestForgetEnded(t *testing.T) {
 		if name != "runs" {
 			close(done)
 		}
-		g := &Guest{Held: care.Held{Description: config.Description{Name: name}, Dir: filepath.Join(dir, name)}, Machine: gone{done: done}}
+		g := guests.New(care.Held{Description: config.Description{Name: name}, Dir: filepath.Join(dir, name)}, gone{done: done})
 		if name == "moves" {
-			g.busy = "m-00000001"
+			taken(t, g, "m-00000001")
 		}
-		if err := a.guests.save(g); err != nil {
+		if err := a.guests.Save(g); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,8 +141,8 @@ func TestForgetEnded(t *testing.T) {
 	a.forgetEnded(t.Context(), &under)
 	under.all.Wait()
 	var left []string
-	for _, g := range a.guests.all() {
-		left = append(left, g.name())
+	for _, g := range a.guests.All() {
+		left = append(left, g.Name())
 	}
 	if !slices.Equal(left, []string{"comes", "moves", "runs"}) {
 		t.Errorf("left under care: %v", left)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -21,7 +22,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	g := m.work.guest
 	survey := &record.Survey{}
 	if !m.plan.KeepsAddress() {
-		g.remember(func(h *care.Held) {
+		g.Remember(func(h *care.Held) {
 			h.Addresses = slices.Clone(m.plan.Next)
 			for i := range h.Addresses {
 				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.Silent(), m.plan.ID
@@ -52,7 +53,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 // as on a full disk, it is tried again, and nothing that was done in the guest is done again, or taken for failed.
 func (m *incoming) writeHanded() error {
 	g, survey := m.work.guest, m.work.survey
-	if err := m.a.guests.save(g); err != nil {
+	if err := m.a.guests.Save(g); err != nil {
 		m.rec.NoteOnce(fmt.Sprintf("the handover is done, and cannot be written down on %s yet, as where a disk is full; it is tried again", m.plan.To))
 		return err
 	}
@@ -72,12 +73,12 @@ func (m *incoming) writeHanded() error {
 
 // announceGuest tells the guest's LAN where it is. Bridges have learnt where its NICs were, and neighbours who had its
 // addresses before: guests do not say that they have them, and ours are not asked to (vm.Facts.Quiet).
-func (a *Agent) announceGuest(g *Guest) error {
-	if g.Machine == nil {
+func (a *Agent) announceGuest(g *guests.Guest) error {
+	if g.Machine() == nil {
 		return nil
 	}
-	err := limits.Announce.Do(a.ctx, g.Machine.Announce)
-	h := g.held()
+	err := limits.Announce.Do(a.ctx, g.Machine().Announce)
+	h := g.Held()
 	for _, addr := range h.Addresses {
 		if addr.Home == a.config.Host {
 			err = errors.Join(err, netstate.Announce(a.config.Network.Bridge, addr.Prefix.Addr(), h.Description.NICs[h.Active].Hardware()))

@@ -38,13 +38,13 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 		m.work.listedBefore = listConnections(context.WithoutCancel(ctx), g, migration.Bare(m.plan.Held)) // the handover may be over before it is
 	}
 	ticks := func(every time.Duration) error {
-		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, every) })
+		return m.asked(ctx, func(ctx context.Context) error { return g.Channel().Ticks(ctx, every) })
 	}
-	if !g.Held.Description.Silent() && m.rec.Snapshot().FirstTick == nil && ticks(tickHeard) == nil {
-		first := firstTick(ctx, m.rec, g.channel())
+	if !g.Held().Description.Silent() && m.rec.Snapshot().FirstTick == nil && ticks(tickHeard) == nil {
+		first := firstTick(ctx, m.rec, g.Channel())
 		sleep(ctx, ticksHeard*tickHeard)
 		if first != nil {
-			first = truest(m.rec, first, g.channel().Events())
+			first = truest(m.rec, first, g.Channel().Events())
 			m.rec.Edit(func(r *record.Report) { r.FirstTick = first })
 		}
 	}

@@ -60,7 +60,7 @@ func (m *incoming) keepAddress() {
 // recall finds again, after a restart of the agent, how a handover that was done ended: the
 // guest's own file has it.
 func (m *incoming) recall() {
-	has := migration.Bare(m.work.guest.Held.Addresses)
+	has := migration.Bare(m.work.guest.Held().Addresses)
 	both := func(a migration.Address) bool { return slices.Contains(has, a.Prefix.Addr()) }
 	m.work.keepsOld = slices.ContainsFunc(m.plan.Held, both)
 	if !m.plan.KeepsAddress() && !slices.ContainsFunc(m.plan.Next, both) {
@@ -86,7 +86,7 @@ func (m *incoming) handOver(ctx context.Context) error {
 	m.hearFirstWords(ctx)
 	if err := m.rec.Timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
 		if m.plan.KeepsAddress() {
-			if m.work.guest.hasChannel() {
+			if m.work.guest.HasChannel() {
 				m.rec.Note(err.Error())
 			}
 			return m.handed(nil, nil)
@@ -113,7 +113,7 @@ func (m *incoming) setNext(ctx context.Context) error {
 		return err
 	}
 	g, spare := m.work.guest, 1-m.plan.Active
-	silent, introduce := g.Held.Description.Silent(), func() { m.a.introduce(m.plan.Next, g.Held.Description.NICs[spare].Hardware()) }
+	silent, introduce := g.Held().Description.Silent(), func() { m.a.introduce(m.plan.Next, g.Held().Description.NICs[spare].Hardware()) }
 	if !silent {
 		introduce()
 	}
@@ -121,7 +121,7 @@ func (m *incoming) setNext(ctx context.Context) error {
 	var made guest.Configured
 	if err := m.rec.Timed("set next address", func() error {
 		set := func(ctx context.Context) (err error) {
-			made, err = g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
+			made, err = g.Channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		}
 		if silent { // it asks when it likes, and the channel has a limit of its own
@@ -179,7 +179,7 @@ func (m *incoming) follow(ctx context.Context) error {
 		}
 		m.work.mainNext = true
 		if err := m.asked(ctx, func(ctx context.Context) error {
-			return g.channel().MakeMain(ctx, g.Held.Description.NICs[1-m.plan.Active].MAC)
+			return g.Channel().MakeMain(ctx, g.Held().Description.NICs[1-m.plan.Active].MAC)
 		}); err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (m *incoming) refreshGateways() {
 		}
 		gateways = append(gateways, addr.Gateway)
 	}
-	target := g.Held.Description.NICs[g.Held.Active].Hardware()
+	target := g.Held().Description.NICs[g.Held().Active].Hardware()
 	for _, gateway := range gateways {
 		if err := netstate.AnnounceTo(m.a.config.Network.Bridge, target, gateway, mac); err != nil {
 			m.a.log.Warn("refresh the guest's neighbours", "gateway", gateway, "error", err)
@@ -238,10 +238,10 @@ func (m *incoming) refreshGateways() {
 // waits no other is of use: the socket serves one client at a time.
 func (m *incoming) connect(ctx context.Context) error {
 	g := m.work.guest
-	if g.channel() == nil && g.Held.Description.Silent() {
-		g.speakBy(m.a.fromOutside(g))
+	if g.Channel() == nil && g.Held().Description.Silent() {
+		g.SpeakBy(m.a.fromOutside(g))
 	}
-	if c := g.channel(); c != nil && !line.Closed(c) {
+	if c := g.Channel(); c != nil && !line.Closed(c) {
 		return nil
 	}
 	silent := func(err error) error {
@@ -254,14 +254,14 @@ func (m *incoming) connect(ctx context.Context) error {
 		case d := <-m.work.dialled:
 			m.work.dialled = nil
 			if d.err == nil {
-				g.speakBy(d.client)
+				g.SpeakBy(d.client)
 				return nil
 			}
 		case <-wait.Done():
 			return silent(limits.Says(wait, wait.Err()))
 		}
 	}
-	if _, err := g.reach(ctx, limits.Channel); err != nil {
+	if _, err := g.Reach(ctx, limits.Channel); err != nil {
 		return silent(err)
 	}
 	return nil
@@ -281,9 +281,9 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 	}
 	within := limits.Join
 	within.For += patience - limits.UnableAfter
-	ctx, cancel := whileTold(ctx, within, m.work.guest.channel())
+	ctx, cancel := whileTold(ctx, within, m.work.guest.Channel())
 	defer cancel()
-	joins, err := m.work.guest.channel().AwaitJoin(ctx, ask)
+	joins, err := m.work.guest.Channel().AwaitJoin(ctx, ask)
 	if err != nil {
 		return nil, fmt.Errorf("wait for connections to follow: %w", limits.Says(ctx, err))
 	}
@@ -316,22 +316,22 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 	old := migration.Bare(m.plan.Held)
 	var users guest.Users
 	if err := m.asked(ctx, func(ctx context.Context) (err error) {
-		users, err = g.channel().Users(ctx, old...)
+		users, err = g.Channel().Users(ctx, old...)
 		return err
 	}); err != nil {
 		return nil, err
 	}
 	spare := 1 - m.plan.Active
-	if g.Held.Description.Silent() { // what its old NIC has, stays there until the end of the lease
+	if g.Held().Description.Silent() { // what its old NIC has, stays there until the end of the lease
 		m.work.keepsOld = true
 		return &users, nil
 	}
 	joins := m.work.joins
 	stays := stay || len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
-	keep := g.asks.InUse(users) || stays
+	keep := g.Asks().InUse(users) || stays
 	m.work.keepsOld = keep
 	retire := guest.Retire{
-		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,
+		Addrs: old, MAC: g.Held().Description.NICs[m.plan.Active].MAC, NewMAC: g.Held().Description.NICs[spare].MAC,
 		Keep: keep, Stay: keep,
 	}
 	sentBy(&retire, m.plan.Held, m.plan.Next)
@@ -344,7 +344,7 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 		link.Ahead() // it is asked to end the tunnel soon: see endBoth
 	}
 	m.awaitListed(ctx)
-	once := func(ctx context.Context) error { return g.channel().Retire(ctx, retire) }
+	once := func(ctx context.Context) error { return g.Channel().Retire(ctx, retire) }
 	if err := m.asked(ctx, once); err != nil {
 		return nil, fmt.Errorf("retire the old address: %w", err)
 	}

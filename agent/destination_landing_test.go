@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -38,7 +39,7 @@ func TestNobodyMovesALandingGuestOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}, Machine: runs{gone{done: make(chan struct{})}}}
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}, Epoch: 2}, runs{gone{done: make(chan struct{})}})
 	m := &incoming{a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}),
 		work: &destinationWork{guest: g}, state: migration.Destination{Landing: migration.Starting, Epoch: 2}}
 	a.incoming[plan.ID] = m
@@ -69,9 +70,9 @@ func TestHandoverThatCannotBeWritten(t *testing.T) {
 		}
 		m := landing(t, talking(t, methods))
 		m.rec.Edit(func(r *record.Report) { r.FirstTick = &record.Tick{} })
-		dir := m.a.guests.dir
+		dir := t.TempDir()
 		full := filepath.Join(dir, "full")
-		m.a.guests.dir, m.a.detours = full, detour.New(filepath.Join(full, "detours.json"), config.Network{}, map[string]*detour.Detour{})
+		m.a.guests, m.a.detours = guests.In(full), detour.New(filepath.Join(full, "detours.json"), config.Network{}, map[string]*detour.Detour{})
 		if err := os.WriteFile(full, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +95,7 @@ func TestHandoverThatCannotBeWritten(t *testing.T) {
 				t.Errorf("what leads to it: %v", err)
 			}
 		}
-		h := m.work.guest.held()
+		h := m.work.guest.Held()
 		if asked != 1 || m.plan.KeepsAddress() || h.Active != 1 || !slices.Equal(migration.Bare(h.Addresses), migration.Bare(held)) {
 			t.Errorf("asked %d times; network %s, active NIC %d, addresses %v", asked, m.plan.Network, h.Active, h.Addresses)
 		}

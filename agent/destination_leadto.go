@@ -21,11 +21,11 @@ func (m *incoming) leadTo(nic int) error {
 				continue
 			}
 			for i := range d.Visiting {
-				if v := &d.Visiting[i]; v.AtHome() && v.Tap != g.Held.Taps[nic] {
+				if v := &d.Visiting[i]; v.AtHome() && v.Tap != g.Held().Taps[nic] {
 					v.Known = v.MAC
 				}
-				d.Visiting[i].MAC = g.Held.Description.NICs[nic].Hardware()
-				d.Visiting[i].Tap = g.Held.Taps[nic]
+				d.Visiting[i].MAC = g.Held().Description.NICs[nic].Hardware()
+				d.Visiting[i].Tap = g.Held().Taps[nic]
 			}
 		}
 	})
@@ -61,18 +61,18 @@ func (a *Agent) tellSwitch(plan migration.Plan) {
 // other NIC.
 func (m *incoming) emptyTap(ctx context.Context) {
 	g, nic := m.work.guest, m.plan.Active
-	if nic >= len(g.Taps) || g.Taps[nic] == nil || len(m.plan.Held) == 0 {
+	if nic >= len(g.Taps()) || g.Taps()[nic] == nil || len(m.plan.Held) == 0 {
 		return
 	}
 	taken := func(ctx context.Context) error {
-		return netstate.Taken(ctx, g.Held.Taps[nic], g.Held.Description.NICs[nic].Hardware(), m.plan.Held[0].Prefix.Addr())
+		return netstate.Taken(ctx, g.Held().Taps[nic], g.Held().Description.NICs[nic].Hardware(), m.plan.Held[0].Prefix.Addr())
 	}
 	if limits.OldSoon.Do(ctx, taken) == nil {
 		return
 	}
-	if frames, err := hold.ReadLeft(g.Taps[nic]); err != nil {
+	if frames, err := hold.ReadLeft(g.Taps()[nic]); err != nil {
 		m.a.log.Warn("read what is left in a tap", "migration", m.plan.ID, "error", err)
-	} else if sent, err := hold.Readdress(frames, m.a.config.Network.Bridge, g.Held.Description.NICs[1-nic].Hardware()); err != nil {
+	} else if sent, err := hold.Readdress(frames, m.a.config.Network.Bridge, g.Held().Description.NICs[1-nic].Hardware()); err != nil {
 		m.a.log.Warn("lead what was left in a tap to the other NIC", "migration", m.plan.ID, "sent", sent, "error", err)
 	} else if sent > 0 {
 		m.rec.Note(fmt.Sprintf("%d packets were left in the old NIC's tap and went to the other", sent))

@@ -35,7 +35,7 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 		lanes.Hurry()
 	}
 	if g := m.visible(); g != nil {
-		g.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
+		g.Machine().Courtesy(false) //nolint:errcheck // slower, not wrong
 	}
 	wait := releaseWait
 	if d, err := time.ParseDuration(r.URL.Query().Get("wait")); err == nil {

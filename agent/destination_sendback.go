@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/netstate/hold"
@@ -18,7 +19,7 @@ import (
 // comes behind what was still on its way here, which then goes back as well. Where this host is the
 // home, and leads the guest's address here still, it leads it away first: else more would come.
 // What waits where the source had led nothing here came to an address that the guest has not: nobody is there for it.
-func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour.Detour) error {
+func (m *incoming) sendHeldBack(ctx context.Context, g *guests.Guest, d detour.Detour) error {
 	if m.ledNothing() {
 		return m.a.sendAway(ctx, m.plan.ID)
 	}
@@ -85,8 +86,8 @@ func echo(ctx context.Context, through tunnel.Config) error {
 }
 
 // readTaps reads what waits in a guest's taps that are left.
-func readTaps(g *Guest) (frames [][]byte, err error) {
-	for _, t := range g.Taps {
+func readTaps(g *guests.Guest) (frames [][]byte, err error) {
+	for _, t := range g.Taps() {
 		if t == nil {
 			continue // it went with its host or its QEMU
 		}
@@ -104,8 +105,8 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	var err error
 	if g != nil {
 		quit := func() {
-			if g.Machine != nil {
-				err = errors.Join(err, g.Machine.Quit(ctx))
+			if g.Machine() != nil {
+				err = errors.Join(err, g.Machine().Quit(ctx))
 			}
 		}
 		if ran { // else it reads no packet, and its end takes as long as its memory is large
@@ -122,7 +123,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	switch {
 	case g == nil: // nothing was made, and a guest of that name may have such disks here
 	case ran:
-		err = errors.Join(err, m.a.guests.forget(g), m.setDisksAside())
+		err = errors.Join(err, m.a.guests.Forget(g), m.setDisksAside())
 	default:
 		err = errors.Join(err, m.dropDisks())
 	}

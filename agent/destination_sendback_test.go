@@ -7,8 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -151,7 +153,9 @@ func TestNothingGoesBackThatWasNotLed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = m.sendHeldBack(t.Context(), &Guest{Taps: []*os.File{tap}}, detour.Detour{})
+		g := guests.New(care.Held{}, nil)
+		g.AddTap("gwt1a", tap)
+		err = m.sendHeldBack(t.Context(), g, detour.Detour{})
 		if looked := err != nil; looked != c.back {
 			t.Errorf("%s: what waits is looked at: %v", name, err)
 		}

@@ -16,13 +16,13 @@ func (m *incoming) start(ctx context.Context) error {
 	m.countHeld()
 	watching, stop := context.WithCancel(m.a.ctx)
 	defer stop()
-	events := g.Machine.Events(watching)
+	events := g.Machine().Events(watching)
 	err := m.letRun(ctx)
 	if err != nil && m.runsOnceFed(ctx) {
 		err = nil
 		m.work.started.Store(true)
 	}
-	if err != nil && !g.alive() && resumed(events) {
+	if err != nil && !g.Alive() && resumed(events) {
 		m.work.started.Store(true) // whatever becomes of the migration: it wrote to its disks
 		return fmt.Errorf("guest %s ran on %s, and its QEMU is gone: %w", m.plan.Guest, m.plan.To, errVanished)
 	}
@@ -31,7 +31,7 @@ func (m *incoming) start(ctx context.Context) error {
 	}
 	if err != nil && !m.ranAnyway() {
 		// Refused: the source takes the guest back, so it must never run here.
-		err = errors.Join(err, g.Machine.Quit(context.WithoutCancel(ctx)))
+		err = errors.Join(err, g.Machine().Quit(context.WithoutCancel(ctx)))
 		if resumed(events) {
 			m.work.started.Store(true)
 			return fmt.Errorf("guest %s ran on %s before it was ended: %w: %w", m.plan.Guest, m.plan.To, err, errVanished)
@@ -43,8 +43,8 @@ func (m *incoming) start(ctx context.Context) error {
 	m.rec.Edit(func(r *record.Report) { r.Resumed = now })
 	m.rec.Add(record.Event{Kind: "event", Name: migration.TargetResume, At: now})
 	m.takeGuest()
-	if err := m.a.guests.save(g); err != nil {
-		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
+	if err := m.a.guests.Save(g); err != nil {
+		m.a.log.Error("keep guest", "guest", g.Name(), "error", err)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (m *incoming) letRun(ctx context.Context) error {
 		err = m.compareMemory(ctx)
 	}
 	if err == nil {
-		err = m.rec.Timed(record.StepStart, func() error { return m.work.guest.Machine.Cont(ctx) })
+		err = m.rec.Timed(record.StepStart, func() error { return m.work.guest.Machine().Cont(ctx) })
 		m.work.started.Store(err == nil)
 	}
 	return limits.Says(ctx, err)
@@ -73,7 +73,7 @@ func (m *incoming) letRun(ctx context.Context) error {
 func (m *incoming) ranAnyway() bool {
 	ctx, cancel := limits.Status.On(m.a.ctx)
 	defer cancel()
-	status, err := m.work.guest.Machine.Status(ctx)
+	status, err := m.work.guest.Machine().Status(ctx)
 	return err == nil && !neverRan(status)
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/migration"
 	"godwit/transfer/paths"
 	"godwit/vm"
@@ -38,14 +40,14 @@ func TestWaitingEnded(t *testing.T) {
 	cancel()
 	for name, c := range map[string]struct {
 		ctx   context.Context
-		guest *Guest
+		guest *guests.Guest
 		err   error
 		ended bool
 	}{
-		"it was killed":     {t.Context(), &Guest{Machine: endedMachine{}}, closed, true},
-		"all is well":       {t.Context(), &Guest{Machine: endedMachine{}}, nil, false},
-		"it was called off": {called, &Guest{Machine: endedMachine{}}, closed, false},
-		"before it was":     {t.Context(), &Guest{}, full, false},
+		"it was killed":     {t.Context(), guests.New(care.Held{}, endedMachine{}), closed, true},
+		"all is well":       {t.Context(), guests.New(care.Held{}, endedMachine{}), nil, false},
+		"it was called off": {called, guests.New(care.Held{}, endedMachine{}), closed, false},
+		"before it was":     {t.Context(), guests.New(care.Held{}, nil), full, false},
 		"before its guest":  {t.Context(), nil, full, false},
 	} {
 		m := &incoming{plan: migration.Plan{Guest: "web", To: "rome"}, work: &destinationWork{guest: c.guest}}

@@ -105,7 +105,7 @@ func (a *Agent) admitIncoming(p talk.Preparation) (m *incoming, found bool, err 
 	if e, over := a.abortedEarly[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
 		return nil, false, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
 	}
-	if err := a.guests.nameFree(p.Plan.Guest); err != nil { // before it has a journal: a later agent would take that guest for this one
+	if err := a.guests.NameFree(p.Plan.Guest); err != nil { // before it has a journal: a later agent would take that guest for this one
 		return nil, false, err
 	}
 	for _, other := range a.incoming {

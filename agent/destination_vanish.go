@@ -41,11 +41,11 @@ func (m *incoming) watchVanish(ctx context.Context) {
 		return
 	}
 	select {
-	case <-g.Machine.Done():
+	case <-g.Machine().Done():
 	case <-ctx.Done():
 		return
 	}
-	exit := g.Machine.Exit()
+	exit := g.Machine().Exit()
 	if exit.Reason != "" || m.toldLost() || m.snapshot().Refused() {
 		return // it ended by itself, or was to end
 	}

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -29,14 +30,14 @@ func (a *Agent) addressesAtHome(name string) []netip.Addr {
 }
 
 // endTunnelled ends what a tunnel leads to a guest here, whose lease is over, and leaves what is at home.
-func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
-	home := a.addressesAtHome(g.name())
-	led := slices.DeleteFunc(a.visiting(g.name()), func(addr netip.Addr) bool { return slices.Contains(home, addr) })
-	asks := g.hasChannel()
-	for _, d := range a.detours.List(g.name()) {
+func (a *Agent) endTunnelled(ctx context.Context, g *guests.Guest) error {
+	home := a.addressesAtHome(g.Name())
+	led := slices.DeleteFunc(a.visiting(g.Name()), func(addr netip.Addr) bool { return slices.Contains(home, addr) })
+	asks := g.HasChannel()
+	for _, d := range a.detours.List(g.Name()) {
 		a.followSurvival(ctx, g, d, true)
 	}
-	g.remember(func(h *care.Held) {
+	g.Remember(func(h *care.Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(led, addr.Prefix.Addr()) })
 		if asks {
 			h.GiveUp(led...)
@@ -46,8 +47,8 @@ func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
 	if asks {
 		err = a.dropLeft(ctx, g)
 	}
-	err = errors.Join(err, a.guests.saveIfHere(g))
-	for _, d := range a.detours.List(g.name()) {
+	err = errors.Join(err, a.guests.SaveIfHere(g))
+	for _, d := range a.detours.List(g.Name()) {
 		if d.Peer == "" || len(d.Visiting) == 0 {
 			continue
 		}
@@ -56,9 +57,9 @@ func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
 			err = errors.Join(err, a.endBoth(ctx, d))
 		}
 	}
-	return errors.Join(err, a.detours.Change(g.name(), func(all map[string]*detour.Detour) {
+	return errors.Join(err, a.detours.Change(g.Name(), func(all map[string]*detour.Detour) {
 		for _, d := range all {
-			if d.Guest == g.name() { // the other end ends its own, by the same lease
+			if d.Guest == g.Name() { // the other end ends its own, by the same lease
 				d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
 			}
 		}

@@ -28,13 +28,13 @@ func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
 	wrong := func(code migration.Code, text string, args ...any) error {
 		return &migration.Problem{Code: code, Text: fmt.Sprintf("forget guest %s: ", name) + fmt.Sprintf(text, args...)}
 	}
-	if _, err := a.guests.find(name); err == nil {
+	if _, err := a.guests.Find(name); err == nil {
 		return nil, wrong(migration.CodeUsage, "it is under care on this host; --away is for one that left it")
 	}
-	if err := cmp.Or(a.guests.readable(name), a.comesHere(name), a.journalLeft(name, "")); err != nil {
+	if err := cmp.Or(a.guests.Readable(name), a.comesHere(name), a.journalLeft(name, "")); err != nil {
 		return nil, err
 	}
-	if a.guests.expects(name) || a.isSilent(name) != nil {
+	if a.guests.Expects(name) || a.isSilent(name) != nil {
 		return nil, wrong(migration.CodeBusy, "it may be on this host: one of that name is being started, or its QEMU does not answer yet; see `godwit guest ls` in a while")
 	}
 	all := a.detours.List(name)

@@ -18,6 +18,7 @@ import (
 	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/hook"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -125,16 +126,16 @@ func TestForgetAwayOfOneThatIsHere(t *testing.T) {
 	_, err := a.apiForgetAway(r)
 	agenttest.Refused(t, "it comes", err, migration.CodeBusy, "brings it to rome")
 	clear(a.incoming)
-	a.silent = map[string]*Guest{"web": {}}
+	a.guests.NoteSilent(care.Held{Description: config.Description{Name: "web"}})
 	_, err = a.apiForgetAway(r)
 	agenttest.Refused(t, "its QEMU does not answer", err, migration.CodeBusy, "it may be on this host")
-	clear(a.silent)
-	starts := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-	a.guests.expectAgain(starts)
+	a.guests.Answers("web")
+	starts := guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)
+	a.guests.ExpectAgain(starts)
 	_, err = a.apiForgetAway(r)
 	agenttest.Refused(t, "it is being started", err, migration.CodeBusy, "it may be on this host")
-	a.guests.settled(starts)
-	a.guests.byName["web"] = &Guest{}
+	a.guests.Settled(starts)
+	underCare(t, a.guests, "web", guests.New(care.Held{}, nil))
 	_, err = a.apiForgetAway(r)
 	agenttest.Refused(t, "it is here", err, migration.CodeUsage, "it is under care on this host")
 	if len(a.detours.List("web")) != 1 {
@@ -149,12 +150,12 @@ func TestMayBeHere(t *testing.T) {
 		want bool
 	}{
 		"no":           {func(*Agent) {}, false},
-		"another":      {func(a *Agent) { a.guests.byName["db"] = &Guest{} }, false},
-		"under care":   {func(a *Agent) { a.guests.byName["web"] = &Guest{} }, true},
-		"it is silent": {func(a *Agent) { a.silent = map[string]*Guest{"web": {}} }, true},
+		"another":      {func(a *Agent) { underCare(t, a.guests, "db", guests.New(care.Held{}, nil)) }, false},
+		"under care":   {func(a *Agent) { underCare(t, a.guests, "web", guests.New(care.Held{}, nil)) }, true},
+		"it is silent": {func(a *Agent) { a.guests.NoteSilent(care.Held{Description: config.Description{Name: "web"}}) }, true},
 		"it comes":     {func(a *Agent) { a.incoming["m-1"] = &incoming{plan: migration.Plan{Guest: "web"}} }, true},
 		"it is started": {func(a *Agent) {
-			a.guests.coming = map[*Guest]bool{{Held: care.Held{Description: config.Description{Name: "web"}}}: true}
+			a.guests.ExpectAgain(guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
 		}, true},
 	} {
 		a := between(t)
@@ -165,7 +166,7 @@ func TestMayBeHere(t *testing.T) {
 	}
 	for guest, want := range map[string]string{"": "null", "web": "true", "db": "false"} {
 		a := between(t)
-		a.guests.byName["web"] = &Guest{}
+		underCare(t, a.guests, "web", guests.New(care.Held{}, nil))
 		r := callFrom(t, "paris", "", nil)
 		r.Form = map[string][]string{"guest": {guest}}
 		said, err := a.peerPresence(r)

@@ -94,7 +94,7 @@ func (m *incoming) returned() error {
 		return nil
 	}
 	done := d.AskBack(detour.BackDone)
-	m.work.guest.remember(func(h *care.Held) {
+	m.work.guest.Remember(func(h *care.Held) {
 		for i := range h.Addresses {
 			if addr := &h.Addresses[i]; slices.ContainsFunc(done.Addresses, func(r detour.ReturnedAddr) bool { return r.Addr == addr.Prefix.Addr() }) {
 				addr.Home = m.a.config.Host
@@ -102,7 +102,7 @@ func (m *incoming) returned() error {
 		}
 	})
 	m.a.askLater(d.Lender, done)
-	return m.a.guests.save(m.work.guest)
+	return m.a.guests.Save(m.work.guest)
 }
 
 // askLater asks on, beside everything else, until that is answered.
@@ -113,7 +113,7 @@ func (a *Agent) askLater(host string, ask detour.GiveBack) {
 // keepAway tells subnet agents themselves that the guest stays here, where the host that had
 // their addresses back does not answer: it may be gone.
 func (m *outgoing) keepAway() {
-	h := m.guest.held()
+	h := m.guest.Held()
 	by := map[string][]detour.ReturnedAddr{}
 	for _, addr := range m.plan.Held {
 		if m.givenBack(addr.Prefix.Addr()) {
@@ -188,7 +188,7 @@ func (a *Agent) concerned(ask detour.GiveBack, macs map[netip.Addr]net.HardwareA
 
 func (a *Agent) giveBack(ask detour.GiveBack, macs map[netip.Addr]net.HardwareAddr, caller string) error {
 	found, ids, late := a.concerned(ask, macs)
-	_, absent := a.guests.find(ask.Guest)
+	_, absent := a.guests.Find(ask.Guest)
 	switch {
 	case found == 0 && late > 0:
 		a.log.Info("leave addresses as they are: it was asked anew since", "guest", ask.Guest, "by", caller, "move", ask.Move, "step", ask.Step)

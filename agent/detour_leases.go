@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/visits"
@@ -58,7 +59,7 @@ func (a *Agent) catchUp() {
 	if err := a.detours.CatchUp(); err != nil {
 		a.rarely.warn(a.log, "what leads to guests", "error", err)
 	}
-	if err := a.guests.catchUp(); err != nil {
+	if err := a.guests.CatchUp(); err != nil {
 		a.rarely.warn(a.log, "what is known of guests is not written down yet", "error", err)
 	}
 }
@@ -81,15 +82,15 @@ func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 	if len(d.Visiting) == 0 {
 		return a.lookFromHome(ctx, d, now)
 	}
-	if a.guests.readable(d.Guest) != nil {
+	if a.guests.Readable(d.Guest) != nil {
 		return nil //nolint:nilerr // it was said at the start, and what leads to the guest stays
 	}
 	expired := !d.Until.IsZero() && now.After(d.Until)
-	g, err := a.guests.find(d.Guest)
+	g, err := a.guests.Find(d.Guest)
 	switch {
 	case err == nil:
 		return a.lookAtVisitor(ctx, g, d, expired)
-	case a.guests.expects(d.Guest): // it comes, or its QEMU does not answer yet
+	case a.guests.Expects(d.Guest): // it comes, or its QEMU does not answer yet
 		return nil
 	case !expired && d.LedOn(a.detours.List(d.Guest)):
 		return nil
@@ -117,33 +118,33 @@ func (a *Agent) keepTunnel(ctx context.Context, d detour.Detour) error {
 
 // lookAtVisitor ends the detours of a guest that is here, when nothing needs its addresses from elsewhere any more or
 // their lease is over.
-func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, expired bool) error {
-	if g.migration() != "" {
+func (a *Agent) lookAtVisitor(ctx context.Context, g *guests.Guest, d detour.Detour, expired bool) error {
+	if g.Migration() != "" {
 		return a.prolong(d)
 	}
 	if !expired || d.AtHome() {
-		if d.Until.IsZero() || g.asks.IsDeaf() || !g.asks.Again(d) { // for good, or nobody answers, or it needed it a moment ago
+		if d.Until.IsZero() || g.Asks().IsDeaf() || !g.Asks().Again(d) { // for good, or nobody answers, or it needed it a moment ago
 			return nil
 		}
 		needed, _, err := a.needed(ctx, g)
 		if err != nil {
-			g.asks.LeaveAlone()
+			g.Asks().LeaveAlone()
 			return err
 		}
 		if needed {
-			g.asks.StillNeeds(d)
+			g.Asks().StillNeeds(d)
 			a.followSurvival(ctx, g, d, false)
 			return a.lookForUnneeded(ctx, g)
 		}
 	}
-	if !g.ending.TryLock() {
+	if !g.TryLockAddresses() {
 		return nil // others' leases do not wait for what is under way in it
 	}
-	defer g.ending.Unlock()
-	if g.migration() != "" {
+	defer g.UnlockAddresses()
+	if g.Migration() != "" {
 		return a.prolong(d) // it leaves just now, with these addresses
 	}
-	if home := a.addressesAtHome(g.name()); expired && len(home) > 0 && g.hasChannel() {
+	if home := a.addressesAtHome(g.Name()); expired && len(home) > 0 && g.HasChannel() {
 		if needed, _, err := a.neededOf(ctx, g, home); err != nil || needed {
 			return errors.Join(err, a.endTunnelled(ctx, g))
 		}
@@ -159,12 +160,12 @@ func (a *Agent) settleOrphan(ctx context.Context, id string) error {
 		return nil
 	}
 	d, ok := a.detours.Get(id) // as it is since its migration ended
-	if !ok || d.Leased || a.guests.expects(d.Guest) || a.guests.readable(d.Guest) != nil {
+	if !ok || d.Leased || a.guests.Expects(d.Guest) || a.guests.Readable(d.Guest) != nil {
 		return nil //nolint:nilerr // what cannot be read was said at the start
 	}
-	g, err := a.guests.find(d.Guest)
+	g, err := a.guests.Find(d.Guest)
 	here, lease := err == nil, a.config.LeaseTime()
-	if here && !slices.ContainsFunc(g.held().Addresses, func(addr migration.Address) bool { return addr.Home == a.config.Host }) {
+	if here && !slices.ContainsFunc(g.Held().Addresses, func(addr migration.Address) bool { return addr.Home == a.config.Host }) {
 		lease = 0 // it has no address but those
 	}
 	a.log.Warn("detour of no migration", "id", id, "guest", d.Guest, "here", here)
@@ -231,14 +232,14 @@ func (a *Agent) extend(ctx context.Context, d detour.Detour) {
 // endGuestDetours ends all that leads to visiting addresses of a guest here, at
 // both ends. visitsAlone: what leads addresses away, and none here, stays. used: what still uses them is lost by
 // that, and is written down so.
-func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, visitsAlone, used bool) error {
-	addrs := a.visiting(g.name())
+func (a *Agent) endGuestDetours(ctx context.Context, g *guests.Guest, visitsAlone, used bool) error {
+	addrs := a.visiting(g.Name())
 	var err error
-	for _, d := range a.detours.List(g.name()) {
+	for _, d := range a.detours.List(g.Name()) {
 		a.followSurvival(ctx, g, d, true) // those that were the last to use it, too
 	}
-	asks := len(addrs) > 0 && g.hasChannel()
-	g.remember(func(h *care.Held) {
+	asks := len(addrs) > 0 && g.HasChannel()
+	g.Remember(func(h *care.Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(addrs, addr.Prefix.Addr()) })
 		if asks {
 			h.GiveUp(addrs...)
@@ -247,8 +248,8 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, visitsAlone, used
 	if asks {
 		err = a.dropLeft(ctx, g)
 	}
-	err = errors.Join(err, a.guests.saveIfHere(g))
-	for _, d := range a.detours.List(g.name()) {
+	err = errors.Join(err, a.guests.SaveIfHere(g))
+	for _, d := range a.detours.List(g.Name()) {
 		if d.Peer == "" || visitsAlone && len(d.Visiting) == 0 {
 			continue
 		}
@@ -320,7 +321,7 @@ func (a *Agent) endDetours(ctx context.Context) error {
 		if !d.Leased {
 			continue
 		}
-		if g, gerr := a.guests.find(d.Guest); gerr == nil && len(d.Visiting) > 0 {
+		if g, gerr := a.guests.Find(d.Guest); gerr == nil && len(d.Visiting) > 0 {
 			err = errors.Join(err, a.endLeases(ctx, g))
 			continue
 		}

@@ -20,6 +20,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/internal/clock"
@@ -46,7 +47,7 @@ func (deaf) Users(ctx context.Context, _ ...netip.Addr) (guest.Users, error) {
 func (deaf) Done() <-chan struct{} { return nil }
 
 // leasing is an agent with one detour of guest web, which is here.
-func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
+func leasing(t *testing.T) (*Agent, *guests.Guest, *detour.Detour) {
 	t.Helper()
 	need.Root(t)
 	a := bareAgent(t, &config.Config{Host: "rome"})
@@ -55,14 +56,14 @@ func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
 	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
-	g := askedBy(deaf{}, &Guest{Held: care.Held{Description: config.Description{Name: "leased"}}})
-	a.guests.byName[g.name()] = g
+	g := askedBy(deaf{}, guests.New(care.Held{Description: config.Description{Name: "leased"}}, nil))
+	underCare(t, a.guests, g.Name(), g)
 	d := &detour.Detour{
-		ID: "m-00000001", Guest: g.name(), Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour),
+		ID: "m-00000001", Guest: g.Name(), Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour),
 		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20")}}, Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir()},
 	}
 	place(a, d)
-	a.records.Add(record.New("rome", migration.Plan{ID: d.ID, Guest: g.name()}, time.Now()))
+	a.records.Add(record.New("rome", migration.Plan{ID: d.ID, Guest: g.Name()}, time.Now()))
 	return a, g, d
 }
 
@@ -100,10 +101,10 @@ func TestDeafGuestIsAskedSeldom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left := a.detours.List(g.name()); len(left) != 1 {
+	if left := a.detours.List(g.Name()); len(left) != 1 {
 		t.Errorf("left: %+v", left)
 	}
-	g.asks = asking.Asking{}
+	*g.Asks() = asking.Asking{}
 	limits.AskGuest.For = 20 * time.Millisecond
 	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Error("it is not asked again")
@@ -123,24 +124,24 @@ func TestDeafGuestHoldsUpNoOther(t *testing.T) {
 	before := limits.AskGuest
 	limits.AskGuest.For = time.Minute // or longer than the test
 	defer func() { limits.AskGuest = before }()
-	second := askedBy(idle{}, &Guest{Held: care.Held{Description: config.Description{Name: "second"}}})
-	a.guests.byName[second.name()] = second
+	second := askedBy(idle{}, guests.New(care.Held{Description: config.Description{Name: "second"}}, nil))
+	underCare(t, a.guests, second.Name(), second)
 	others := *deafs
-	others.ID, others.Guest, others.Tunnel.Name = "m-00000002", second.name(), "gwt-00000002"
+	others.ID, others.Guest, others.Tunnel.Name = "m-00000002", second.Name(), "gwt-00000002"
 	others.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.21")}}
 	place(a, &others)
-	a.records.Add(record.New("rome", migration.Plan{ID: others.ID, Guest: second.name()}, time.Now()))
+	a.records.Add(record.New("rome", migration.Plan{ID: others.ID, Guest: second.Name()}, time.Now()))
 	ctx, cancel := context.WithCancel(t.Context())
 	var under looks
 	defer under.all.Wait()
 	defer cancel()
-	for end := time.Now().Add(10 * time.Second); len(a.detours.List(second.name())) > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); len(a.detours.List(second.Name())) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the second guest's lease has not ended")
 		}
 		a.lookAfterAll(ctx, &under)
 	}
-	if len(a.detours.List(first.name())) != 1 || first.asks.IsDeaf() {
+	if len(a.detours.List(first.Name())) != 1 || first.Asks().IsDeaf() {
 		t.Error("the first guest has answered, or was given up")
 	}
 }
@@ -213,7 +214,7 @@ func TestOrphan(t *testing.T) {
 		left, leased bool
 	}{
 		{"it visits", true, nil, visiting, nil, true, true},
-		{"it has no other address", true, nil, visiting, func(a *Agent) { a.guests.byName["leased"].Held.Addresses = nil }, true, true},
+		{"it has no other address", true, nil, visiting, func(a *Agent) { found(a.guests, "leased").Remember(func(h *care.Held) { h.Addresses = nil }) }, true, true},
 		{"it never left", true, away, nil, nil, false, false},
 		{"it never came", false, nil, visiting, nil, false, false},
 		{"it may have left", false, away, nil, nil, true, true},
@@ -221,14 +222,16 @@ func TestOrphan(t *testing.T) {
 		{"its migration goes", true, away, nil, func(a *Agent) { a.outgoing = map[string]*outgoing{"m-00000001": {}} }, true, false},
 		{"its journal was left alone", true, away, nil, func(a *Agent) { a.unread = map[string]string{"m-00000001": "why"} }, true, false},
 		{"its guest is waited for", false, nil, visiting, func(a *Agent) {
-			a.guests.expectAgain(&Guest{Held: care.Held{Description: config.Description{Name: "leased"}}})
+			a.guests.ExpectAgain(guests.New(care.Held{Description: config.Description{Name: "leased"}}, nil))
 		}, true, false},
 	} {
 		a, g, d := leasing(t)
 		if !c.here {
-			delete(a.guests.byName, g.name())
+			leavesCare(t, a.guests, g.Name())
 		}
-		g.Held.Addresses = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}
+		g.Remember(func(h *care.Held) {
+			h.Addresses = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}
+		})
 		if c.known != nil {
 			c.known(a)
 		}
@@ -236,7 +239,7 @@ func TestOrphan(t *testing.T) {
 		a.detours = detour.New(a.config.StatePath("detours.json"), a.config.Network, map[string]*detour.Detour{d.ID: d})
 		a.lookAfter(t.Context(), *d) //nolint:errcheck // what of it is in the kernel is not the test's
 		left, ok := a.detours.Get(d.ID)
-		if ok != c.left || left.Leased != c.leased || left.Leased && left.Until.IsZero() != (len(g.Held.Addresses) == 0) {
+		if ok != c.left || left.Leased != c.leased || left.Leased && left.Until.IsZero() != (len(g.Held().Addresses) == 0) {
 			t.Errorf("%s: %v, %+v", c.name, ok, left)
 		}
 		if ok && c.leased && len(left.Away) > 0 && !left.Away[0].Active {
@@ -252,8 +255,8 @@ func TestOrphan(t *testing.T) {
 // with it, pass through here for as long as they are led on, and the lease lasts.
 func TestWayHomeOfAGuestThatWentOn(t *testing.T) {
 	a, g, d := leasing(t)
-	delete(a.guests.byName, g.name()) // it has gone on
-	on := &detour.Detour{ID: "m-00000002", Guest: g.name(), Peer: "oslo", Leased: true, Until: d.Until, Away: []netstate.Away{{Addr: d.Visiting[0].Addr, Active: true}}}
+	leavesCare(t, a.guests, g.Name()) // it has gone on
+	on := &detour.Detour{ID: "m-00000002", Guest: g.Name(), Peer: "oslo", Leased: true, Until: d.Until, Away: []netstate.Away{{Addr: d.Visiting[0].Addr, Active: true}}}
 	place(a, on, d)
 	there := func() bool { _, ok := a.detours.Get(d.ID); return ok }
 	if _ = a.lookAfter(t.Context(), *d); !there() {
@@ -292,15 +295,15 @@ func TestLeaseEndsAsTheGuestIsToMove(t *testing.T) {
 	a.config.Peers = []config.Neighbour{{Host: "oslo", Site: "oslo"}}
 	lent := migration.Address{Prefix: netip.PrefixFrom(d.Visiting[0].Addr, 24), Home: "paris"}
 	own := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
-	g.Held.Addresses = []migration.Address{own, lent}
+	g.Remember(func(h *care.Held) { h.Addresses = []migration.Address{own, lent} })
 	c := slow{asked: make(chan struct{}), then: make(chan struct{})}
-	g.speakBy(c)
+	g.SpeakBy(c)
 	d.Until, d.Visiting[0].Tunnel = time.Now().Add(-time.Minute), d.Tunnel.Name
 	ended, moves := make(chan error, 1), make(chan *outgoing, 1)
 	go func() { ended <- a.lookAfter(t.Context(), *d) }()
 	<-c.asked
 	go func() {
-		m, err := a.draft(migration.Request{Guest: g.name(), To: "oslo"})
+		m, err := a.draft(migration.Request{Guest: g.Name(), To: "oslo"})
 		if err != nil {
 			t.Error(err)
 		}
@@ -325,15 +328,16 @@ func TestLeasesOfAGuestThatMigrates(t *testing.T) {
 	limits.GuestStep.For = 20 * time.Millisecond
 	defer func() { limits.GuestStep = before }()
 	lent := migration.Address{Prefix: netip.PrefixFrom(d.Visiting[0].Addr, 24), Home: "paris"}
-	g.Held.Addresses, g.busy = []migration.Address{lent}, "m-00000002"
+	g.Remember(func(h *care.Held) { h.Addresses = []migration.Address{lent} })
+	taken(t, g, "m-00000002")
 	agenttest.Refused(t, "it migrates", a.endDetours(t.Context()), migration.CodeBusy, "leased", "m-00000002")
-	if len(g.Held.Addresses) != 1 || placed(a, d.ID) == nil {
-		t.Errorf("it has %v left, and %+v", g.Held.Addresses, placed(a, d.ID))
+	if len(g.Held().Addresses) != 1 || placed(a, d.ID) == nil {
+		t.Errorf("it has %v left, and %+v", g.Held().Addresses, placed(a, d.ID))
 	}
-	g.busy = ""
+	g.Drop("m-00000002")
 	a.endDetours(t.Context()) //nolint:errcheck // it does not answer
-	if len(g.Held.Addresses) != 0 || placed(a, d.ID) != nil {
-		t.Errorf("when that is over: it has %v, and %+v", g.Held.Addresses, placed(a, d.ID))
+	if len(g.Held().Addresses) != 0 || placed(a, d.ID) != nil {
+		t.Errorf("when that is over: it has %v, and %+v", g.Held().Addresses, placed(a, d.ID))
 	}
 }
 
@@ -341,7 +345,7 @@ func TestLeasesOfAGuestThatMigrates(t *testing.T) {
 // asked it to go since: that is told that its packets come by it.
 func TestWayThatWasJustTaken(t *testing.T) {
 	a, g, d := leasing(t)
-	delete(a.guests.byName, g.name())
+	leavesCare(t, a.guests, g.Name())
 	d.Leased, d.Until, d.Visiting, d.Up = false, time.Time{}, nil, time.Now().Add(-time.Minute)
 	place(a, d)
 	seen, now, _ := a.detours.Look(d.ID)
@@ -367,8 +371,8 @@ func TestEndedGuestHoldsUpNoOther(t *testing.T) {
 	defer func() { limits.EndDetour = before }()
 	ended, asked := make(chan struct{}), make(chan struct{})
 	close(ended)
-	g.Machine = gone{done: ended}
-	g.speakBy(nil)
+	g.RunsIn(gone{done: ended})
+	g.SpeakBy(nil)
 	a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris"}}
 	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(asked)
@@ -386,7 +390,7 @@ func TestEndedGuestHoldsUpNoOther(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the look at the others waits for a host that does not answer")
 	}
-	if _, err := a.guests.find(g.name()); err == nil || placed(a, d.ID) == nil {
+	if _, err := a.guests.Find(g.Name()); err == nil || placed(a, d.ID) == nil {
 		t.Error("the guest is here still, or its way has ended before the other host was told")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -105,29 +106,29 @@ func (a *Agent) visiting(name string) []netip.Addr {
 
 // needed says whether anything uses the guest's visiting addresses, and whether
 // that is only MPTCP subflows, which may be closing.
-func (a *Agent) needed(ctx context.Context, g *Guest) (needed, closing bool, err error) {
-	return a.neededOf(ctx, g, a.visiting(g.name()))
+func (a *Agent) needed(ctx context.Context, g *guests.Guest) (needed, closing bool, err error) {
+	return a.neededOf(ctx, g, a.visiting(g.Name()))
 }
 
 // neededOf is needed of some of them.
-func (a *Agent) neededOf(ctx context.Context, g *Guest, addrs []netip.Addr) (needed, closing bool, err error) {
+func (a *Agent) neededOf(ctx context.Context, g *guests.Guest, addrs []netip.Addr) (needed, closing bool, err error) {
 	if len(addrs) == 0 {
 		return false, false, nil
 	}
-	if g.Held.Description.Silent() && a.unseen(g.name()) {
+	if g.Held().Description.Silent() && a.unseen(g.Name()) {
 		return true, false, nil
 	}
 	users, err := a.usersOf(ctx, g, addrs...)
 	if err != nil {
 		return true, false, err
 	}
-	used := g.asks.InUse(users)
+	used := g.Asks().InUse(users)
 	return users.MPTCP > 0 || used, !used, nil
 }
 
 // usersOf asks the guest who uses addrs.
-func (a *Agent) usersOf(ctx context.Context, g *Guest, addrs ...netip.Addr) (guest.Users, error) {
-	c, err := g.reach(ctx, limits.AskGuest)
+func (a *Agent) usersOf(ctx context.Context, g *guests.Guest, addrs ...netip.Addr) (guest.Users, error) {
+	c, err := g.Reach(ctx, limits.AskGuest)
 	if err != nil {
 		return guest.Users{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/visits"
 	"godwit/migration"
 )
@@ -57,11 +58,11 @@ func (a *Agent) lookAfterAll(ctx context.Context, l *looks) {
 
 // endLeases ends the leases of a guest here at once. One that migrates takes its addresses along, and their homes are not to
 // give them to others meanwhile.
-func (a *Agent) endLeases(ctx context.Context, g *Guest) error {
-	g.ending.Lock()
-	defer g.ending.Unlock()
-	if busy := g.migration(); busy != "" {
-		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: its leases go on, as it is busy (%s); try again when that is over", g.name(), busy)}
+func (a *Agent) endLeases(ctx context.Context, g *guests.Guest) error {
+	g.LockAddresses()
+	defer g.UnlockAddresses()
+	if busy := g.Migration(); busy != "" {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: its leases go on, as it is busy (%s); try again when that is over", g.Name(), busy)}
 	}
 	return a.endGuestDetours(ctx, g, true, true)
 }

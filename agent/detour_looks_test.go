@@ -26,13 +26,13 @@ func (busyChannel) Done() <-chan struct{} { return nil }
 func TestLastingLeaseAsksSeldom(t *testing.T) {
 	a, g, d := leasing(t)
 	asked := 0
-	g.speakBy(busyChannel{asked: &asked})
+	g.SpeakBy(busyChannel{asked: &asked})
 	for _, c := range []struct {
 		age  time.Duration
 		want int
 	}{{0, 5}, {3 * time.Hour, 1}} {
-		g.asks = asking.Asking{}
-		g.asks.LooksAgain()
+		*g.Asks() = asking.Asking{}
+		g.Asks().LooksAgain()
 		asked, d.Up = 0, time.Now().Add(-c.age)
 		for range 5 {
 			if err := a.lookAtVisitor(t.Context(), g, *d, false); err != nil {

@@ -32,7 +32,7 @@ func TestLeaseOutlivesTheMoveOn(t *testing.T) {
 		d.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20"), Tunnel: c.tunnel}}
 		d.Until = time.Now().Add(c.left)
 		if c.moves {
-			if err := g.take("m-00000009"); err != nil {
+			if err := g.Take("m-00000009"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
@@ -51,7 +52,7 @@ func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 
 // A way is what leads addresses of a guest that is here from another host of their subnet.
 type way struct {
-	guest     *Guest
+	guest     *guests.Guest
 	migration string // whose id the detour gets
 	kind      string // of tunnel
 	host      string // that is to send them here
@@ -99,7 +100,7 @@ func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 	if err := a.askToGo(ctx, link, asked); err != nil {
 		return err
 	}
-	return a.takeWay(&detour.Detour{ID: id, Guest: w.guest.name(), Peer: w.host, Tunnel: asked.config, Up: clock.Now(), Taps: w.guest.held().Taps}, w.addrs)
+	return a.takeWay(&detour.Detour{ID: id, Guest: w.guest.Name(), Peer: w.host, Tunnel: asked.config, Up: clock.Now(), Taps: w.guest.Held().Taps}, w.addrs)
 }
 
 // askToGo has the far end of a tunnel send addresses into it. Where it says that it does not, the
@@ -146,7 +147,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	}
 	var answer talk.Prepared
 	ask := talk.Repoint{
-		Migration: id, Guest: w.guest.name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: end.Local, TunnelTo: over.Remote,
+		Migration: id, Guest: w.guest.Name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: end.Local, TunnelTo: over.Remote,
 		Kind: w.kind, Lease: w.lease, Forever: w.forever,
 	}
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {

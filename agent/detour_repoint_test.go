@@ -15,6 +15,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
 	"godwit/internal/clock"
@@ -82,7 +83,7 @@ func TestRepointTakesAnotherPair(t *testing.T) {
 			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeAddress, Text: "no"})
 		}))
 		n := config.Neighbour{Host: "oslo", Uplinks: twoUplinks(c.there[0], c.there[1])}
-		w := way{guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, migration: "m-00000001", kind: "auto", host: "oslo"}
+		w := way{guest: guests.New(care.Held{Description: config.Description{Name: "web"}}, nil), migration: "m-00000001", kind: "auto", host: "oslo"}
 		_, err := a.makeWay(t.Context(), w, w.id(), link, n)
 		agenttest.Refused(t, "no", err, migration.CodeAddress, "no")
 		if len(asks) != 1 || asks[0].Tunnel.Addr().String() != c.want[0] || asks[0].TunnelTo.String() != c.want[1] {
@@ -123,7 +124,7 @@ func TestRepointCarriesAll(t *testing.T) {
 			asked = ask.Tunnel.Addr().String()
 			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeAddress, Text: "no"})
 		}))
-		w := way{guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, migration: "m-00000001", kind: c.kind, host: "oslo", addrs: c.addrs}
+		w := way{guest: guests.New(care.Held{Description: config.Description{Name: "web"}}, nil), migration: "m-00000001", kind: c.kind, host: "oslo", addrs: c.addrs}
 		if _, err := a.makeWay(t.Context(), w, w.id(), link, config.Neighbour{Host: "oslo", Uplinks: c.uplinks}); err == nil || asked != c.want {
 			t.Errorf("%s: asked for one from %q, want %q: %v", name, asked, c.want, err)
 		}
@@ -146,7 +147,7 @@ func TestRepointEndsAtItsHost(t *testing.T) {
 		}))
 		n, _ := a.config.Find("oslo")
 		n.Uplinks, a.config.Uplinks = n.Uplinks[:1], []config.Uplink{{Name: "public", Address: netip.MustParseAddr("127.0.0.1"), Carries: "both"}}
-		w := way{guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, migration: "m-00000001", kind: "auto", host: "oslo"}
+		w := way{guest: guests.New(care.Held{Description: config.Description{Name: "web"}}, nil), migration: "m-00000001", kind: "auto", host: "oslo"}
 		_, err := a.makeWay(t.Context(), w, w.id(), link, n)
 		refusedBy(t, end, err, word)
 	}
@@ -185,7 +186,7 @@ func TestTakenOver(t *testing.T) {
 	a, g, d := leasing(t)
 	d.Leased, d.Until, d.Up = false, time.Time{}, clock.Now().Add(-time.Hour) // of a move that has ended just now
 	place(a, d)
-	on := &detour.Detour{ID: d.ID + "-oslo", Guest: g.name(), Peer: "oslo", Up: clock.Now()}
+	on := &detour.Detour{ID: d.ID + "-oslo", Guest: g.Name(), Peer: "oslo", Up: clock.Now()}
 	a.takeWay(on, d.Addresses()) //nolint:errcheck // what of it is in the kernel is not the test's
 	look := func() *detour.Detour {
 		a.lookAfter(t.Context(), *placed(a, d.ID)) //nolint:errcheck // as above
@@ -247,7 +248,7 @@ func TestNamesOfTunnelsMeet(t *testing.T) {
 		plan := migration.Plan{ID: victim, Guest: "db", From: "paris", To: "paris"}
 		_, err = (&outgoing{a: a, plan: plan}).tunnelConfig(private)
 		refused("a migration from here", err)
-		m := &incoming{a: a, plan: plan, work: &destinationWork{guest: &Guest{}}}
+		m := &incoming{a: a, plan: plan, work: &destinationWork{guest: guests.New(care.Held{}, nil)}}
 		refused("a migration to here", m.makeDetour(t.Context()))
 		m.work.guest = nil
 		if err := m.sendBack(t.Context()); err != nil {

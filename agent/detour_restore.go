@@ -24,7 +24,7 @@ import (
 func (a *Agent) restoreDetours(ctx context.Context) {
 	for _, d := range a.detours.List("") {
 		over := !d.Until.IsZero() && clock.Now().After(d.Until)
-		if _, err := a.guests.find(d.Guest); err == nil || a.guests.readable(d.Guest) != nil || !d.Leased || over {
+		if _, err := a.guests.Find(d.Guest); err == nil || a.guests.Readable(d.Guest) != nil || !d.Leased || over {
 			continue
 		}
 		if err := a.restoreDetour(ctx, d.ID); err != nil {

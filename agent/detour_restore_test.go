@@ -15,6 +15,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/internal/clock"
 	"godwit/internal/need"
 	"godwit/migration"
@@ -72,7 +73,7 @@ func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error)
 // visitsByTunnel has guest web here, with an address that it came with, and returns its leased detour, whose tunnel is not up yet.
 func visitsByTunnel(t *testing.T, a *Agent) *detour.Detour {
 	t.Helper()
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
 	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 	return &detour.Detour{
 		ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
@@ -227,7 +228,7 @@ func TestTunnelWithoutAProcess(t *testing.T) {
 // stand again.
 func TestTunnelOfAGuestAtHome(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+		underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
 		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 		d := &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
 			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Gateway: netip.MustParseAddr("10.1.1.1")}}}

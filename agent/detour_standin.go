@@ -13,6 +13,7 @@ import (
 	"godwit/agent/addresses"
 	"godwit/agent/care"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
@@ -51,7 +52,7 @@ func (m *incoming) standIns(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			g.asks.Asked(time.Now())
+			g.Asks().Asked(time.Now())
 			m.rec.Note(fmt.Sprintf("%s does not stand for %v, and %s stays their home: %v", s.agent, addrs, s.home, err))
 			continue
 		}
@@ -62,15 +63,15 @@ func (m *incoming) standIns(ctx context.Context) error {
 
 // standable are addresses of a guest here that a tunnel from their home leads to, although
 // there is a subnet agent for them.
-func (a *Agent) standable(g *Guest) map[standIn][]netip.Addr {
+func (a *Agent) standable(g *guests.Guest) map[standIn][]netip.Addr {
 	led := map[netip.Addr]bool{}
-	for _, d := range a.detours.List(g.name()) {
+	for _, d := range a.detours.List(g.Name()) {
 		for _, v := range d.Visiting {
 			led[v.Addr] = !v.AtHome()
 		}
 	}
 	out := map[standIn][]netip.Addr{}
-	for _, addr := range g.held().Addresses {
+	for _, addr := range g.Held().Addresses {
 		if s := addr.SubnetAgent; s != "" && s != addr.Home && s != a.config.Host && led[addr.Prefix.Addr()] {
 			out[standIn{s, addr.Home}] = append(out[standIn{s, addr.Home}], addr.Prefix.Addr())
 		}
@@ -84,15 +85,15 @@ func (a *Agent) standFor(ctx context.Context, w way, but string) error {
 	if err := a.repointHome(ctx, w); err != nil {
 		return err
 	}
-	w.guest.remember(func(h *care.Held) {
+	w.guest.Remember(func(h *care.Held) {
 		for i := range h.Addresses {
 			if addr := &h.Addresses[i]; addr.Home == w.home && slices.Contains(w.addrs, addr.Prefix.Addr()) {
 				addr.Home = w.host
 			}
 		}
 	})
-	err := a.guests.saveIfHere(w.guest)
-	for _, d := range a.detours.List(w.guest.name()) {
+	err := a.guests.SaveIfHere(w.guest)
+	for _, d := range a.detours.List(w.guest.Name()) {
 		if d.Peer == w.home && d.ID != but && len(d.Addresses()) == 0 {
 			a.actors.Go(func() {
 				if sleep(a.ctx, underway) { // what came by neighbours that knew only the home gets here
@@ -107,32 +108,32 @@ func (a *Agent) standFor(ctx context.Context, w way, but string) error {
 }
 
 // mayAsk says whether a subnet agent is to be asked for the guest now.
-func (g *Guest) mayAsk(at time.Time) bool { return g.migration() == "" && g.asks.MayAsk(at) }
+func mayAsk(g *guests.Guest, at time.Time) bool { return g.Migration() == "" && g.Asks().MayAsk(at) }
 
 // retryStandIns asks subnet agents that were away, or are new, for the guests here.
 func (a *Agent) retryStandIns() {
-	for _, g := range a.guests.all() {
-		if now := time.Now(); g.mayAsk(now) && len(a.standable(g)) > 0 {
-			g.asks.Asked(now)
+	for _, g := range a.guests.All() {
+		if now := time.Now(); mayAsk(g, now) && len(a.standable(g)) > 0 {
+			g.Asks().Asked(now)
 			a.actors.Go(func() { a.retryStandIn(g) })
 		}
 	}
 }
 
-func (a *Agent) retryStandIn(g *Guest) {
-	g.ending.Lock() // a migration that is asked for meanwhile waits, and goes with what came of it
-	defer g.ending.Unlock()
+func (a *Agent) retryStandIn(g *guests.Guest) {
+	g.LockAddresses() // a migration that is asked for meanwhile waits, and goes with what came of it
+	defer g.UnlockAddresses()
 	for s, addrs := range a.standable(g) {
-		d, ok := a.leasedWay(g.name(), addrs)
-		if !ok || g.migration() != "" {
+		d, ok := a.leasedWay(g.Name(), addrs)
+		if !ok || g.Migration() != "" {
 			return
 		}
 		w := way{guest: g, migration: migrationOf(d.ID), kind: d.Tunnel.Kind, host: s.agent, home: s.home, addrs: addrs, lease: d.Left(), forever: d.Until.IsZero()}
 		err := a.standFor(a.ctx, w, "")
 		if errors.Is(err, errUnanswered) {
-			g.asks.AskedInVain()
+			g.Asks().AskedInVain()
 		}
-		a.log.Info("a subnet agent was asked again", "guest", g.name(), "subnet_agent", s.agent, "addresses", addrs, "error", err)
+		a.log.Info("a subnet agent was asked again", "guest", g.Name(), "subnet_agent", s.agent, "addresses", addrs, "error", err)
 	}
 }
 
@@ -210,7 +211,7 @@ func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
 	if n, ok := a.config.Peer(home); !ok || n.Site != a.config.Site {
 		return talk.NotBelieved("stand for addresses of %.100q: it is no other host of site %s", home, a.config.Site)
 	}
-	if _, err := a.guests.find(guest); err == nil {
+	if _, err := a.guests.Find(guest); err == nil {
 		return talk.NotBelieved("stand for addresses of guest %s: it is on this host", guest)
 	}
 	own, err := net.InterfaceAddrs()

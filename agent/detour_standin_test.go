@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
 	"godwit/migration"
@@ -34,7 +35,7 @@ func refusedBy(t *testing.T, name string, err error, word string) {
 func TestMayStand(t *testing.T) {
 	a := between(t)
 	a.config.Network.Gateway4 = netip.MustParseAddr("10.2.1.1")
-	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
+	underCare(t, a.guests, "db", guests.New(care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}, nil))
 	entry := func(addr string) []netstate.Away { return []netstate.Away{{Addr: netip.MustParseAddr(addr)}} }
 	place(a, &detour.Detour{ID: "m-00000001", Guest: "mail", Away: entry("10.2.1.31")})
 	place(a, &detour.Detour{ID: "m-00000002", Guest: "mail", Standing: entry("10.2.1.32")})
@@ -132,7 +133,7 @@ func TestGiveBackIsChecked(t *testing.T) {
 	a := between(t)
 	away := []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1", Active: true}}
 	place(a, &detour.Detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: away})
-	a.guests.byName["db"] = &Guest{}
+	underCare(t, a.guests, "db", guests.New(care.Held{}, nil))
 	good := func() detour.GiveBack {
 		return detour.GiveBack{Guest: "web", Addresses: []detour.ReturnedAddr{{Addr: stoodFor, MAC: "02:00:00:00:00:02"}}, Step: "leap"}
 	}
@@ -203,7 +204,8 @@ func TestGiveBackOutOfDate(t *testing.T) {
 // TestSubnetAgentIsAskedAtRest: nobody stands for a guest that moves.
 func TestSubnetAgentIsAskedAtRest(t *testing.T) {
 	for busy, may := range map[string]bool{"": true, "m-00000001": false} {
-		if g := (&Guest{busy: busy}); g.mayAsk(time.Unix(1000, 0)) != may {
+		g := guests.New(care.Held{}, nil)
+		if taken(t, g, busy); mayAsk(g, time.Unix(1000, 0)) != may {
 			t.Errorf("busy with %q: asked: %t", busy, !may)
 		}
 	}
@@ -217,7 +219,7 @@ func TestStandable(t *testing.T) {
 	held := func(addr netip.Addr, home, agent string) migration.Address {
 		return migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: home, SubnetAgent: agent}
 	}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)
 	for name, c := range map[string]struct {
 		addr migration.Address
 		want bool
@@ -229,7 +231,7 @@ func TestStandable(t *testing.T) {
 		"at home here":                  {held(oursHere, "paris", "paris2"), false},
 		"an address that nothing leads": {held(stoodFor, "paris", "paris2"), false},
 	} {
-		g.Held.Addresses = []migration.Address{c.addr}
+		g.Remember(func(h *care.Held) { h.Addresses = []migration.Address{c.addr} })
 		if got := a.standable(g); (len(got) == 1) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

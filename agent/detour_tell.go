@@ -41,9 +41,9 @@ func (a *Agent) tellOnce(ctx context.Context) {
 
 // leadsFrom says whether d leads from here what no guest here has, and no migration has to do with: one that has does it in its own time.
 func (a *Agent) leadsFrom(d detour.Detour) bool {
-	_, err := a.guests.find(d.Guest)
+	_, err := a.guests.Find(d.Guest)
 	over := !d.Until.IsZero() && clock.Now().After(d.Until)
-	return err != nil && a.guests.readable(d.Guest) == nil && d.Leased && !over && !a.moves(d)
+	return err != nil && a.guests.Readable(d.Guest) == nil && d.Leased && !over && !a.moves(d)
 }
 
 // tellOf tells the neighbours behind device that what d sends away is to be sent to this host: what is led elsewhere by now it does not send, and

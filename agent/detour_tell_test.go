@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent/config"
+	"godwit/agent/care"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/internal/clock"
 	"godwit/netstate"
 )
@@ -37,8 +38,7 @@ func TestTellOfAway(t *testing.T) {
 			"10.1.1.20": {Leased: true}, "fd00:1:1::20": {Leased: true, Until: clock.Now().Add(time.Hour)}, // led from here
 			"10.1.1.21": {}, "10.1.1.22": {Leased: true, Until: clock.Now().Add(-time.Hour)}, "10.1.1.23": {Leased: true}, "10.1.1.24": {Leased: true, Guest: "here"},
 		}
-		a.guests.byName["here"] = &Guest{}
-		a.guests.byName["here"].Held.Description = config.Description{Name: "here"}
+		underCare(t, a.guests, "here", guests.New(care.Held{}, nil))
 		n := 0
 		for addr, d := range led {
 			if n++; d.Guest == "" {

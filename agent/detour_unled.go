@@ -75,13 +75,13 @@ func (a *Agent) lookAtLed(ctx context.Context, l *looks) {
 
 // moves says whether a migration has to do with d's guest now.
 func (a *Agent) moves(d detour.Detour) bool {
-	g, err := a.guests.find(d.Guest)
-	return err == nil && g.migration() != "" || a.underWay(migrationOf(d.ID))
+	g, err := a.guests.Find(d.Guest)
+	return err == nil && g.Migration() != "" || a.underWay(migrationOf(d.ID))
 }
 
 // isLedTo are the addresses that d's other end is to lead here.
 func (a *Agent) isLedTo(d detour.Detour) []netip.Addr {
-	if _, err := a.guests.find(d.Guest); err != nil || !d.Leased {
+	if _, err := a.guests.Find(d.Guest); err != nil || !d.Leased {
 		return nil
 	}
 	var out []netip.Addr
@@ -147,8 +147,8 @@ func (a *Agent) whyUnled(d detour.Detour) string {
 		return ""
 	}
 	home := d.Peer
-	if g, found := a.guests.find(d.Guest); found == nil {
-		for _, addr := range g.held().Addresses {
+	if g, found := a.guests.Find(d.Guest); found == nil {
+		for _, addr := range g.Held().Addresses {
 			if slices.Contains(led, addr.Prefix.Addr()) {
 				home = addr.Home
 			}

@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -33,7 +35,7 @@ func TestForgottenByItsHome(t *testing.T) {
 		home   *detour.Detour // nil: none
 		says   error          // of a home that says nothing of detours
 		before bool           // it was said of it
-		change func(*Guest, *detour.Detour)
+		change func(*guests.Guest, *detour.Detour)
 		want   string
 	}{
 		{name: "led here", home: led("rome")},
@@ -42,14 +44,16 @@ func TestForgottenByItsHome(t *testing.T) {
 		{name: "led here again", home: led("rome"), before: true},
 		{name: "its home cannot say", says: &migration.Problem{Code: migration.CodeInternal, Text: "busy"}},
 		{name: "its home cannot say any more", says: &migration.Problem{Code: migration.CodeInternal, Text: "busy"}, before: true, want: "does not lead"},
-		{name: "it leaves", change: func(g *Guest, _ *detour.Detour) { g.take("m-00000009") }}, //nolint:errcheck // nobody has it
-		{name: "it came home", change: func(_ *Guest, d *detour.Detour) { d.Visiting[0].Tunnel = "" }},
-		{name: "it has an address of its own here", change: func(g *Guest, d *detour.Detour) {
+		{name: "it leaves", change: func(g *guests.Guest, _ *detour.Detour) { g.Take("m-00000009") }}, //nolint:errcheck // nobody has it
+		{name: "it came home", change: func(_ *guests.Guest, d *detour.Detour) { d.Visiting[0].Tunnel = "" }},
+		{name: "it has an address of its own here", change: func(g *guests.Guest, d *detour.Detour) {
 			own := netip.MustParseAddr("10.9.1.40")
 			d.Visiting = append(d.Visiting, netstate.Visiting{Addr: own})
-			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"}, migration.Address{Prefix: netip.PrefixFrom(own, 24), Home: "rome"})
+			g.Remember(func(h *care.Held) {
+				h.Addresses = append(h.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"}, migration.Address{Prefix: netip.PrefixFrom(own, 24), Home: "rome"})
+			})
 		}, want: "does not lead 10.2.1.40"},
-		{name: "it is under way", change: func(_ *Guest, d *detour.Detour) { d.Leased = false }},
+		{name: "it is under way", change: func(_ *guests.Guest, d *detour.Detour) { d.Leased = false }},
 	} {
 		a, g, d := leasing(t)
 		d.Visiting = []netstate.Visiting{{Addr: addr, Tunnel: d.Tunnel.Name}}
@@ -94,7 +98,7 @@ func TestForgottenByItsHome(t *testing.T) {
 		if used, err := a.tunnelUse(); err != nil || len(used) > 0 && used[0].NotLed != got {
 			t.Errorf("%s: used %+v, %v, want %q", c.name, used, err, got)
 		}
-		delete(a.guests.byName, d.Guest)
+		leavesCare(t, a.guests, d.Guest)
 		if got := a.whyUnled(*d); got != "" {
 			t.Errorf("%s: as it has left: %q", c.name, got)
 		}
@@ -130,15 +134,15 @@ func TestForgottenIsSaidOnce(t *testing.T) {
 // is forgotten.
 func TestLooksAtLed(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*Guest, *detour.Detour)
+		change func(*guests.Guest, *detour.Detour)
 		want   bool
 	}{
-		"led here":   {func(*Guest, *detour.Detour) {}, true},
-		"it leaves":  {func(g *Guest, _ *detour.Detour) { g.take("m-00000009") }, false}, //nolint:errcheck // nobody has it
-		"it is home": {func(_ *Guest, d *detour.Detour) { d.Visiting[0].Tunnel = "" }, false},
-		"under way":  {func(_ *Guest, d *detour.Detour) { d.Leased = false }, false},
-		"led away":   {func(_ *Guest, d *detour.Detour) { d.Visiting = nil }, false},
-		"another's":  {func(_ *Guest, d *detour.Detour) { d.Guest = "gone" }, false},
+		"led here":   {func(*guests.Guest, *detour.Detour) {}, true},
+		"it leaves":  {func(g *guests.Guest, _ *detour.Detour) { g.Take("m-00000009") }, false}, //nolint:errcheck // nobody has it
+		"it is home": {func(_ *guests.Guest, d *detour.Detour) { d.Visiting[0].Tunnel = "" }, false},
+		"under way":  {func(_ *guests.Guest, d *detour.Detour) { d.Leased = false }, false},
+		"led away":   {func(_ *guests.Guest, d *detour.Detour) { d.Visiting = nil }, false},
+		"another's":  {func(_ *guests.Guest, d *detour.Detour) { d.Guest = "gone" }, false},
 	} {
 		a, g, d := leasing(t)
 		d.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.2.1.40"), Tunnel: d.Tunnel.Name}}

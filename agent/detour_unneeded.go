@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/internal/lists"
 	"godwit/migration"
@@ -21,30 +22,30 @@ import (
 // giveUpUnneeded has the guest give up those of addrs that nothing needs, unless it is none of them that something does: then all end at
 // once. On error it has what it had. What leads them here stays until the guest moves on, as their homes go on sending them here, but for those
 // that its source has not been told of (leadNoMore).
-func (a *Agent) giveUpUnneeded(ctx context.Context, g *Guest, addrs []netip.Addr) error {
+func (a *Agent) giveUpUnneeded(ctx context.Context, g *guests.Guest, addrs []netip.Addr) error {
 	unneeded, err := a.unneeded(ctx, g, addrs)
 	if err != nil || len(unneeded) == 0 {
 		return err
 	}
-	g.remember(func(h *care.Held) {
+	g.Remember(func(h *care.Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(unneeded, addr.Prefix.Addr()) })
 		h.GiveUp(unneeded...)
 	})
-	if err := errors.Join(a.dropLeft(ctx, g), a.guests.saveIfHere(g)); err != nil { // it is asked again, see dropLater
-		a.log.Warn("the guest does not give addresses up that nothing needs", "guest", g.name(), "addresses", unneeded, "error", err)
+	if err := errors.Join(a.dropLeft(ctx, g), a.guests.SaveIfHere(g)); err != nil { // it is asked again, see dropLater
+		a.log.Warn("the guest does not give addresses up that nothing needs", "guest", g.Name(), "addresses", unneeded, "error", err)
 	}
 	return nil
 }
 
 // unneeded are those of addrs that a guest has, and nothing needs; none where nothing needs any of them. The guest is asked for one after the other,
 // all within one limit, as its next migration waits for that, and at last for those: somebody may have come to one meanwhile.
-func (a *Agent) unneeded(ctx context.Context, g *Guest, addrs []netip.Addr) (unneeded []netip.Addr, err error) {
-	if g.Held.Description.Silent() {
+func (a *Agent) unneeded(ctx context.Context, g *guests.Guest, addrs []netip.Addr) (unneeded []netip.Addr, err error) {
+	if g.Held().Description.Silent() {
 		return nil, nil
 	}
 	ctx, cancel := limits.GuestStep.On(ctx)
 	defer cancel()
-	keeps, needed, datagrams := a.keeps(g.name()), false, uint64(0)
+	keeps, needed, datagrams := a.keeps(g.Name()), false, uint64(0)
 	for _, addr := range addrs {
 		if !keeps(addr) {
 			continue
@@ -53,7 +54,7 @@ func (a *Agent) unneeded(ctx context.Context, g *Guest, addrs []netip.Addr) (unn
 		if err != nil {
 			return nil, err
 		}
-		if hasAny(users) || !g.asks.IsQuiet(addr, users.UDPCount) {
+		if hasAny(users) || !g.Asks().IsQuiet(addr, users.UDPCount) {
 			needed = true
 			continue
 		}
@@ -74,42 +75,42 @@ func hasAny(users guest.Users) bool { return users.MPTCP+users.TCP+users.UDP > 0
 
 // leadNoMore ends what leads those of addrs here that a guest has given up as it settled: their homes give them to others as soon as its source
 // hears that they are not needed (peerLanded).
-func (a *Agent) leadNoMore(g *Guest, addrs []netip.Addr) {
-	gone := lists.Without(addrs, migration.Bare(g.held().Addresses))
+func (a *Agent) leadNoMore(g *guests.Guest, addrs []netip.Addr) {
+	gone := lists.Without(addrs, migration.Bare(g.Held().Addresses))
 	if len(gone) == 0 {
 		return
 	}
-	err := a.detours.Change(g.name(), func(all map[string]*detour.Detour) {
+	err := a.detours.Change(g.Name(), func(all map[string]*detour.Detour) {
 		for _, d := range all {
-			if d.Guest == g.name() {
+			if d.Guest == g.Name() {
 				d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return slices.Contains(gone, v.Addr) })
 			}
 		}
 	})
 	if err != nil { // CatchUp does it again
-		a.log.Warn("lead addresses here no more that a guest has given up", "guest", g.name(), "addresses", gone, "error", err)
+		a.log.Warn("lead addresses here no more that a guest has given up", "guest", g.Name(), "addresses", gone, "error", err)
 	}
-	a.book.Leave(g.name(), gone...)
+	a.book.Leave(g.Name(), gone...)
 }
 
 // lookForUnneeded is giveUpUnneeded for a guest that is here, now and then.
-func (a *Agent) lookForUnneeded(ctx context.Context, g *Guest) error {
-	if !g.ending.TryLock() {
+func (a *Agent) lookForUnneeded(ctx context.Context, g *guests.Guest) error {
+	if !g.TryLockAddresses() {
 		return nil
 	}
-	defer g.ending.Unlock()
-	if g.migration() != "" || !g.asks.LooksAgain() {
+	defer g.UnlockAddresses()
+	if g.Migration() != "" || !g.Asks().LooksAgain() {
 		return nil
 	}
-	return a.giveUpUnneeded(ctx, g, a.visiting(g.name()))
+	return a.giveUpUnneeded(ctx, g, a.visiting(g.Name()))
 }
 
 // keeps says of what leads to a guest here whether it did not give that up since it came.
 func (a *Agent) keeps(name string) func(netip.Addr) bool {
-	g, err := a.guests.find(name)
+	g, err := a.guests.Find(name)
 	if err != nil {
 		return func(netip.Addr) bool { return true } // nobody was asked
 	}
-	has := migration.Bare(g.held().Addresses)
+	has := migration.Bare(g.Held().Addresses)
 	return func(addr netip.Addr) bool { return slices.Contains(has, addr) }
 }

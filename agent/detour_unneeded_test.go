@@ -41,13 +41,13 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 	} {
 		a, g, d := leasing(t)
 		a.config.Network.Bridge = "no-such-bridge" // the kernel's part is told by its error
-		plan := migration.Plan{ID: d.ID, Guest: g.name(), From: "paris", To: "rome", Network: "mptcp", Held: old, Next: []migration.Address{next}}
+		plan := migration.Plan{ID: d.ID, Guest: g.Name(), From: "paris", To: "rome", Network: "mptcp", Held: old, Next: []migration.Address{next}}
 		f := forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: migration.Bare(c.uses)}
-		g.speakBy(f)
-		g.Held = care.Held{
-			Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
+		g.SpeakBy(f)
+		becomes(g, care.Held{
+			Description: config.Description{Name: g.Name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.Name(), "2"),
 			Addresses: slices.Concat(plan.Next, old),
-		}
+		})
 		d.Leased, d.Visiting = false, nil
 		for _, addr := range old {
 			d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr.Prefix.Addr(), Tunnel: d.Tunnel.Name})
@@ -58,10 +58,10 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		m.rec.End(migration.Completed, nil, time.Now())
 		a.records.Add(m.rec)
 		asked := strings.Contains(strings.Join(m.rec.Snapshot().Notes, "\n"), "oslo goes on sending") // it is not known here
-		if has := migration.Bare(g.held().Addresses); !slices.Equal(has, migration.Bare(slices.Concat(plan.Next, c.kept))) || asked != slices.Contains(migration.Bare(c.kept), old[1].Prefix.Addr()) {
+		if has := migration.Bare(g.Held().Addresses); !slices.Equal(has, migration.Bare(slices.Concat(plan.Next, c.kept))) || asked != slices.Contains(migration.Bare(c.kept), old[1].Prefix.Addr()) {
 			t.Errorf("%s: the guest has %v; oslo asked %v (%v)", name, has, asked, err)
 		}
-		if led := a.visiting(g.name()); !slices.Equal(led, migration.Bare(c.kept)) {
+		if led := a.visiting(g.Name()); !slices.Equal(led, migration.Bare(c.kept)) {
 			t.Errorf("%s: led here are %v, of which any may be given to another guest by then", name, led)
 		}
 		if dropped := *f.dropped; len(dropped) != len(old)-len(c.kept) {
@@ -100,10 +100,12 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 		a, g, d := leasing(t)
 		used, quiet, busy, free := netip.MustParseAddr("10.1.1.21"), netip.MustParseAddr("10.1.1.22"), netip.MustParseAddr("10.1.1.23"), netip.MustParseAddr("10.1.1.24")
 		f := datagrams{forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: []netip.Addr{used}}, map[netip.Addr]uint64{quiet: 7, busy: 7}}
-		g.speakBy(f)
+		g.SpeakBy(f)
 		d.Visiting = nil
 		for _, addr := range []netip.Addr{used, quiet, busy, free} {
-			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"})
+			g.Remember(func(h *care.Held) {
+				h.Addresses = append(h.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"})
+			})
 			d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr, Tunnel: d.Tunnel.Name})
 		}
 		look := func(when string, want ...netip.Addr) {
@@ -111,7 +113,7 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 			if err := a.lookAtVisitor(t.Context(), g, *d, false); err != nil {
 				t.Errorf("%s: %v", when, err)
 			}
-			if has := migration.Bare(g.held().Addresses); !slices.Equal(has, want) {
+			if has := migration.Bare(g.Held().Addresses); !slices.Equal(has, want) {
 				t.Errorf("%s: it has %v", when, has)
 			}
 		}
@@ -120,9 +122,9 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 		for range 2 {
 			time.Sleep(record.FlowQuiet / 2)
 			f.counts[busy]++
-			if g.busy = "m-00000002"; f.counts[busy] == 9 {
+			if taken(t, g, "m-00000002"); f.counts[busy] == 9 {
 				look("as it moves on", used, quiet, busy)
-				g.busy = ""
+				g.Drop("m-00000002")
 				look("after a while", used, busy)
 			}
 		}
@@ -204,9 +206,12 @@ func TestAsksInTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, g, d := leasing(t)
 				used := netip.MustParseAddr("10.1.1.21")
-				g.Held.Description.Memory, d.Visiting = 1<<28, nil
+				g.Remember(func(h *care.Held) { h.Description.Memory = 1 << 28 })
+				d.Visiting = nil
 				for addr := used; len(d.Visiting) < c.has; addr = addr.Next() {
-					g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"})
+					g.Remember(func(h *care.Held) {
+						h.Addresses = append(h.Addresses, migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"})
+					})
 					d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr, Tunnel: d.Tunnel.Name})
 				}
 				place(a, d)
@@ -214,10 +219,10 @@ func TestAsksInTime(t *testing.T) {
 				if c.comes {
 					b.comes = map[netip.Addr]netip.Addr{d.Visiting[2].Addr: d.Visiting[1].Addr}
 				}
-				g.speakBy(b)
+				g.SpeakBy(b)
 				begun := time.Now()
 				_ = a.lookForUnneeded(t.Context(), g)
-				if has := migration.Bare(g.held().Addresses); len(has) != c.left {
+				if has := migration.Bare(g.Held().Addresses); len(has) != c.left {
 					t.Errorf("it has %v", has)
 				}
 				if took := time.Since(begun); took > limits.GuestStep.For {

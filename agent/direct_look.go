@@ -95,7 +95,7 @@ func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
 	if change := want - q.kept; q.kept > 0 && change < q.kept*keptChange && -change < q.kept*keptChange {
 		return nil
 	}
-	n, err := mptcp.LimitSend(m.guest.Machine.PID(), to, int(want))
+	n, err := mptcp.LimitSend(m.guest.Machine().PID(), to, int(want))
 	if err == nil && n == 0 {
 		err = fmt.Errorf("QEMU has none to %s", to)
 	}

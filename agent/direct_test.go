@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
@@ -92,7 +93,7 @@ func TestMemoryPathsMeasured(t *testing.T) {
 // TestLimitedMultifdIsEncrypted: QEMU's own multifd would send more than was asked for.
 func TestLimitedMultifdIsEncrypted(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris", Site: "paris", Peers: []config.Neighbour{{Host: "rome", Site: "rome"}}})
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
 	for _, test := range []struct {
 		transfer  string
 		bandwidth int64
@@ -110,6 +111,6 @@ func TestLimitedMultifdIsEncrypted(t *testing.T) {
 		if m.plan.Insecure != test.insecure || test.insecure != (len(notes) == 0) {
 			t.Errorf("%s limited to %d: insecure %v, notes %q", test.transfer, test.bandwidth, m.plan.Insecure, notes)
 		}
-		m.guest.drop(m.plan.ID)
+		m.guest.Drop(m.plan.ID)
 	}
 }

@@ -39,11 +39,11 @@ func blocksOf(machine vm.Machine) (vm.Blocks, error) {
 
 // makeDisks makes an empty file for each disk, and leads the description to them.
 func (m *incoming) makeDisks() error {
-	d := &m.work.guest.Held.Description
+	d := m.work.guest.Held().Description
 	if len(d.Disks) == 0 {
 		return nil
 	}
-	sizes, _, err := capable.DiskSizes(*d, m.work.preparation.Facts)
+	sizes, _, err := capable.DiskSizes(d, m.work.preparation.Facts)
 	if err != nil {
 		return err
 	}
@@ -58,26 +58,26 @@ func (m *incoming) makeDisks() error {
 		}
 		made[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i], ReadOnly: isReadOnly(m.work.preparation.Facts, disk.ID)}
 	}
-	m.work.guest.remember(func(h *care.Held) { h.Description.Disks = made }) // an abort may write it down meanwhile
+	m.work.guest.Remember(func(h *care.Held) { h.Description.Disks = made }) // an abort may write it down meanwhile
 	return nil
 }
 
 func (m *incoming) diskSocket() string {
-	return filepath.Join(m.work.guest.Held.Dir, "disks-in.sock")
+	return filepath.Join(m.work.guest.Held().Dir, "disks-in.sock")
 }
 
 // exportDisks has the waiting QEMU take disks in, but for those that it has read-only.
 func (m *incoming) exportDisks(ctx context.Context) error {
 	g := m.work.guest
-	if len(g.Held.Description.Disks) == 0 {
+	if len(g.Held().Description.Disks) == 0 {
 		return nil
 	}
-	blocks, err := blocksOf(g.Machine)
+	blocks, err := blocksOf(g.Machine())
 	if err != nil {
 		return err
 	}
 	var ids []string
-	for _, d := range g.Held.Description.Disks {
+	for _, d := range g.Held().Description.Disks {
 		if !d.ReadOnly {
 			ids = append(ids, d.ID)
 		}
@@ -94,7 +94,7 @@ func (m *incoming) exportDisks(ctx context.Context) error {
 // awaitDisks takes lanes of the disks, until the work's end.
 func (m *incoming) awaitDisks() {
 	w := disks.Await(m.a.ctx, disks.Expected{
-		Plan: m.plan, Key: m.work.preparation.LaneKey, Disks: m.work.guest.Held.Description.Disks, Files: m.work.arrived.Files(), Socket: m.diskSocket(), Log: m.a.log,
+		Plan: m.plan, Key: m.work.preparation.LaneKey, Disks: m.work.guest.Held().Description.Disks, Files: m.work.arrived.Files(), Socket: m.diskSocket(), Log: m.a.log,
 	})
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,10 +146,10 @@ func (m *incoming) endExports(ctx context.Context) error {
 	if w := m.intake(); w != nil { // else what came to the earlier agent ended with it
 		w.Seal()
 	}
-	if !slices.ContainsFunc(g.Held.Description.Disks, func(d vm.Disk) bool { return !d.ReadOnly }) {
+	if !slices.ContainsFunc(g.Held().Description.Disks, func(d vm.Disk) bool { return !d.ReadOnly }) {
 		return nil
 	}
-	blocks, err := blocksOf(g.Machine)
+	blocks, err := blocksOf(g.Machine())
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (m *incoming) endExports(ctx context.Context) error {
 
 // syncDisks puts on this host's storage what came to it.
 func (m *incoming) syncDisks() error {
-	ours := slices.DeleteFunc(slices.Clone(m.work.guest.Held.Description.Disks), func(d vm.Disk) bool { return !m.a.ours(d) })
+	ours := slices.DeleteFunc(slices.Clone(m.work.guest.Held().Description.Disks), func(d vm.Disk) bool { return !m.a.ours(d) })
 	return m.work.arrived.Sync(ours, m.plan, m.unsyncedFile(), m.rec.NoteOnce)
 }
 

@@ -77,8 +77,8 @@ func (m *incoming) setEarlierAside() error {
 // look as if they began with an epoch, the names of two guests' may be the same. The caller holds a.mu.
 func (a *Agent) whoseDisk(path string) string {
 	at := func(d vm.Disk) bool { return d.Path == path }
-	for _, g := range a.guests.all() {
-		if h := g.held(); slices.ContainsFunc(h.Description.Disks, at) {
+	for _, g := range a.guests.All() {
+		if h := g.Held(); slices.ContainsFunc(h.Description.Disks, at) {
 			return h.Description.Name
 		}
 	}

@@ -40,7 +40,7 @@ func (m *outgoing) limitQEMU(ctx context.Context) error {
 	if limit == m.work.qemuTold {
 		return nil
 	}
-	if err := m.guest.Machine.SetBandwidth(ctx, limit); err != nil {
+	if err := m.guest.Machine().SetBandwidth(ctx, limit); err != nil {
 		return err
 	}
 	m.work.qemuTold = limit

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -32,7 +34,7 @@ func TestQEMUIsToldItsLimit(t *testing.T) {
 		"held by low bandwidth": {"qemu-tcp", vm.HoldLowBandwidth, 0},
 	} {
 		q := &told{}
-		m := &outgoing{plan: migration.Plan{Transfer: c.transfer}, guest: &Guest{Machine: q}, work: &sourceWork{}}
+		m := &outgoing{plan: migration.Plan{Transfer: c.transfer}, guest: guests.New(care.Held{}, q), work: &sourceWork{}}
 		m.bandwidth.Set(800)
 		m.work.facts.Hold = c.hold
 		if got := m.beginQEMUPart(); got != 100 {

@@ -38,7 +38,7 @@ func (m *outgoing) takesDisks() error {
 // seedDisks copies the disks of the running guest, until each was copied once and what
 // the guest writes follows.
 func (m *outgoing) seedDisks(ctx context.Context) error {
-	if len(m.guest.Held.Description.Disks) > 0 {
+	if len(m.guest.Held().Description.Disks) > 0 {
 		if err := m.beginMirrors(ctx); err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (m *outgoing) seedDisks(ctx context.Context) error {
 			m.progress(m.seedProgress(done, left))
 			m.keepWire()
 		}
-		if err := m.work.mirrors.Await(ctx, m.guest.Machine.Events(ctx), told); err != nil {
+		if err := m.work.mirrors.Await(ctx, m.guest.Machine().Events(ctx), told); err != nil {
 			return m.disksEnded(ctx, m.work.mirrors, err)
 		}
 		if err := m.compareCopied(ctx); err != nil {
@@ -61,7 +61,7 @@ func (m *outgoing) seedDisks(ctx context.Context) error {
 // beginMirrors opens the ways and has QEMU copy every disk.
 func (m *outgoing) beginMirrors(ctx context.Context) error {
 	g := m.guest
-	blocks, err := blocksOf(g.Machine)
+	blocks, err := blocksOf(g.Machine())
 	if err != nil {
 		return err
 	}
@@ -70,12 +70,12 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		return err
 	}
 	m.beginWire()
-	leaving := slices.Clone(g.Held.Description.Disks)
+	leaving := slices.Clone(g.Held().Description.Disks)
 	for n := range leaving {
 		leaving[n].ReadOnly = isReadOnly(m.work.facts, leaving[n].ID)
 	}
 	source, err := disks.Open(ctx, disks.Config{
-		Life: m.a.ctx, Plan: m.plan, Disks: leaving, Blocks: blocks, Socket: filepath.Join(g.Held.Dir, "disks-out.sock"),
+		Life: m.a.ctx, Plan: m.plan, Disks: leaving, Blocks: blocks, Socket: filepath.Join(g.Held().Dir, "disks-out.sock"),
 		Link: m.link, Paths: all, Key: m.work.laneKey, Limit: m.bandwidth.Share(), Patience: m.a.config.Patience,
 		Note: m.rec.Note, Log: m.a.log, Farewells: &m.work.farewells,
 	})
@@ -159,10 +159,10 @@ func (m *outgoing) undoSeed(ctx context.Context) error {
 		w.Close() // first: a job that waits for a dead path could not be cancelled
 		m.work.mirrors = nil
 	}
-	if len(m.guest.Held.Description.Disks) == 0 || !m.guest.alive() {
+	if len(m.guest.Held().Description.Disks) == 0 || !m.guest.Alive() {
 		return nil
 	}
-	blocks, err := blocksOf(m.guest.Machine)
+	blocks, err := blocksOf(m.guest.Machine())
 	if err != nil {
 		return nil //nolint:nilerr // then there are no mirrors
 	}

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/disks"
+	"godwit/agent/guests"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -66,13 +67,13 @@ func TestReadOnlyDisksAreCompared(t *testing.T) {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes"}
 		key := lanes.NewKey()
 		to := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: talk.Preparation{LaneKey: key},
-			guest: &Guest{Machine: beginsMirrors{}, Held: care.Held{Dir: t.TempDir(), Description: config.Description{Disks: has}}}}}
+			guest: guests.New(care.Held{Dir: t.TempDir(), Description: config.Description{Disks: has}}, beginsMirrors{})}}
 		a.incoming = map[string]*incoming{plan.ID: to}
 		if err := to.exportDisks(t.Context()); err != nil { // none that QEMU takes in
 			t.Fatal(err)
 		}
 		from := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{laneKey: key, facts: vm.Facts{Disks: []vm.Disk{seed}}},
-			guest: &Guest{Machine: beginsMirrors{}, Held: care.Held{Dir: t.TempDir(), Description: config.Description{Disks: []vm.Disk{{ID: "seed"}}}}},
+			guest: guests.New(care.Held{Dir: t.TempDir(), Description: config.Description{Disks: []vm.Disk{{ID: "seed"}}}}, beginsMirrors{}),
 			link:  peertest.Link(t, "paris", "rome", a.peerAPI(), to.serveDisk)}
 		if err := from.beginMirrors(t.Context()); err != nil {
 			t.Fatal(err)
@@ -163,7 +164,7 @@ func startedBy(t *testing.T, words []string) *incoming {
 		t.Fatal(err)
 	}
 	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{
-		guest:       &Guest{Held: care.Held{Dir: dir, Description: d}},
+		guest:       guests.New(care.Held{Dir: dir, Description: d}, nil),
 		preparation: talk.Preparation{Plan: plan, Description: d, Facts: vm.Facts{Disks: []vm.Disk{{ID: "seed", Size: 1 << 20, ReadOnly: true}}}}}}
 	if err := m.makeDisks(); err != nil {
 		t.Fatal(err)
@@ -192,7 +193,7 @@ func (l *lastOfDisks) FinishMirrors(ctx context.Context) error {
 func TestDisksHaveTheirBudget(t *testing.T) {
 	machine := &lastOfDisks{}
 	plan := migration.Plan{Guest: "web", To: "oslo", Downtime: 30 * time.Second}
-	m := &outgoing{a: between(t), plan: plan, guest: &Guest{Machine: machine}, rec: record.New("rome", plan, time.Now()), work: &sourceWork{}}
+	m := &outgoing{a: between(t), plan: plan, guest: guests.New(care.Held{}, machine), rec: record.New("rome", plan, time.Now()), work: &sourceWork{}}
 	m.work.mirrors = &disks.Source{Config: disks.Config{Plan: plan, Blocks: machine, Farewells: &m.work.farewells}}
 	m.a.ctx = t.Context()
 	if err := m.perform(t.Context(), migration.Pause); err == nil || machine.have < plan.Downtime {

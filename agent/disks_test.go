@@ -14,6 +14,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/disks"
+	"godwit/agent/guests"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/record"
@@ -129,7 +130,7 @@ func TestDiskOfAnotherGuestStays(t *testing.T) {
 	a, p := awaiting(t)
 	p.Description.Disks[0].ID = "a-3-vda"
 	path := diskOf(t, a, "web-2-a", 3)
-	a.guests.byName["web-2-a"] = &Guest{Held: care.Held{Description: config.Description{Name: "web-2-a", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}
+	underCare(t, a.guests, "web-2-a", guests.New(care.Held{Description: config.Description{Name: "web-2-a", Disks: []vm.Disk{{ID: "vda", Path: path}}}}, nil))
 	_, err := a.incomingFor(p)
 	refusedBy(t, "another guest's", err, "that of guest web-2-a")
 	if _, err := os.Stat(path); err != nil {
@@ -171,8 +172,8 @@ func TestDisksThatCameAreSynced(t *testing.T) {
 		t.Fatal(err)
 	}
 	brought := func(disks ...vm.Disk) *incoming {
-		m := &incoming{a: a, plan: p.Plan, work: &destinationWork{guest: &Guest{}}, rec: record.New("rome", p.Plan, time.Now())}
-		m.work.guest.Held.Description.Disks = disks
+		m := &incoming{a: a, plan: p.Plan, work: &destinationWork{guest: guests.New(care.Held{}, nil)}, rec: record.New("rome", p.Plan, time.Now())}
+		m.work.guest.Remember(func(h *care.Held) { h.Description.Disks = disks })
 		return m
 	}
 	ours, elsewhere := vm.Disk{ID: "vda", Path: path}, vm.Disk{ID: "vdb", Path: filepath.Join(t.TempDir(), "shared.raw")}

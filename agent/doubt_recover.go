@@ -85,7 +85,7 @@ func askedAtOnce[M any](all []M, ask func(M) (api.Doubt, bool)) (out []api.Doubt
 // doubt is what the source knows, and what the destination says now.
 func (m *outgoing) doubt(ctx context.Context) api.Doubt {
 	d := api.Doubt{ID: m.plan.ID, Guest: m.plan.Guest, Side: "source", Peer: m.plan.To, Epoch: m.snapshot().Epoch, Here: "the guest was let go here"}
-	if !m.guest.alive() {
+	if !m.guest.Alive() {
 		d.Here += ", and its QEMU here is gone: there is nothing to take back"
 	} else {
 		d.Here += "; it is paused, its memory and disks are as they were then"
@@ -105,9 +105,9 @@ func (m *outgoing) ways(d api.Doubt) (risk string, ways []string) {
 	switch {
 	case d.Alive:
 		return "", nil
-	case !m.guest.alive() && d.Proven:
+	case !m.guest.Alive() && d.Proven:
 		return "the guest is lost; its disks are kept on both hosts", []string{"godwit recover " + d.ID + " --give-up, on " + to}
-	case !m.guest.alive():
+	case !m.guest.Alive():
 		return "where " + to + " never comes back the guest is lost; its disks here are as they were at the switch",
 			[]string{back, "where it never does: move STATE/journal/" + d.ID + ".journal away and start the agent again; the guest's name is free then"}
 	case d.Proven:
@@ -163,8 +163,8 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.rec.Edit(func(r *record.Report) { r.Epoch = next.Epoch })
 	if next.Taken {
 		m.rec.Note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
-		m.guest.remember(func(h *care.Held) { h.Epoch = next.Epoch })
-		if err := m.a.guests.save(m.guest); err != nil {
+		m.guest.Remember(func(h *care.Held) { h.Epoch = next.Epoch })
+		if err := m.a.guests.Save(m.guest); err != nil {
 			m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
 		}
 		taken := m.writeTaken(next)
@@ -181,8 +181,8 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.countTry()
 	m.work.release()
 	m.work = &sourceWork{}
-	if m.guest.Machine != nil {
-		m.process = processOf(m.guest.Machine.PID())
+	if m.guest.Machine() != nil {
+		m.process = processOf(m.guest.Machine().PID())
 	}
 	m.watchGuest()
 	m.rec.Edit(func(r *record.Report) { // as if it had not been tried
@@ -200,8 +200,8 @@ func (m *outgoing) takenAgain() {
 	if m.aside {
 		return // it may have come here by a later one
 	}
-	m.guest.remember(func(h *care.Held) { h.Epoch = max(h.Epoch, m.state.Epoch) })
-	if err := m.a.guests.saveIfHere(m.guest); err != nil {
+	m.guest.Remember(func(h *care.Held) { h.Epoch = max(h.Epoch, m.state.Epoch) })
+	if err := m.a.guests.SaveIfHere(m.guest); err != nil {
 		m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
 	}
 }
@@ -232,7 +232,7 @@ func (a *Agent) takeBack(ctx context.Context, id string, word api.TakeBack) erro
 	if m == nil || !m.snapshot().Released() {
 		return refuse("no migration of that id has let its guest go on host %s", a.config.Host)
 	}
-	if !m.guest.alive() {
+	if !m.guest.Alive() {
 		return refuse("the guest's QEMU here is gone; what there is of guest %s is on %s", m.plan.Guest, m.plan.To)
 	}
 	d := m.doubt(ctx)
@@ -313,9 +313,9 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	if answer.Problem = m.broke.Load(); state.Refused() {
 		answer.Problem = state.Problem
 	}
-	if g := m.visible(); g != nil && g.alive() {
+	if g := m.visible(); g != nil && g.Alive() {
 		ask, cancel := context.WithTimeout(r.Context(), landingStatus)
-		answer.Status, err = g.Machine.Status(ask)
+		answer.Status, err = g.Machine().Status(ask)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil {
 			err = nil // it waits for a page, perhaps: not known

@@ -24,6 +24,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -66,8 +67,8 @@ func TestPreparationThatIsNotWritten(t *testing.T) {
 func TestJournalsLeftAlone(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, noRecords(a.config)
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}}
-	a.guests.byName["web"] = g
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}, Epoch: 2}, nil)
+	underCare(t, a.guests, "web", g)
 	line := func(body string) string {
 		return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)), body)
 	}
@@ -112,7 +113,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 			t.Errorf("journal %d: %+v, %v", i, doubts, err)
 		}
 	}
-	if len(a.outgoing)+len(a.incoming) > 0 || g.migration() != "" || a.guests.byName["web"] != g {
+	if len(a.outgoing)+len(a.incoming) > 0 || g.Migration() != "" || found(a.guests, "web") != g {
 		t.Error("something was begun")
 	}
 	all, err := a.doubts(t.Context(), "")
@@ -127,7 +128,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 func TestTakeBackIsRefused(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	plan := goodPreparation().Plan
-	m := &outgoing{a: a, plan: plan, guest: &Guest{}, rec: record.New("paris", plan, time.Now())}
+	m := &outgoing{a: a, plan: plan, guest: guests.New(care.Held{}, nil), rec: record.New("paris", plan, time.Now())}
 	a.outgoing, a.incoming = map[string]*outgoing{plan.ID: m}, map[string]*incoming{}
 	err := a.takeBack(t.Context(), "m-00000009", api.TakeBack{Fenced: true})
 	agenttest.Refused(t, "unknown", err, migration.CodeUsage, "m-00000009", "no migration of that id")
@@ -197,8 +198,8 @@ func TestSupersede(t *testing.T) {
 		if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 			t.Fatal(err)
 		}
-		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}}
-		a.guests.byName["web"] = g
+		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}, nil)
+		underCare(t, a.guests, "web", g)
 		rec := record.New("rome", goodPreparation().Plan, time.Now())
 		rec.End(migration.Completed, nil, time.Now())
 		a.abortedEarly, a.incoming, a.records = map[string]earlyAbort{}, map[string]*incoming{}, noRecords(a.config)
@@ -216,7 +217,7 @@ func TestSupersede(t *testing.T) {
 		if got, ok := answer.(talk.ReleaseAnswer); err != nil || !ok || got.State != "declined" {
 			t.Errorf("%s: %+v, %v", c.name, answer, err)
 		}
-		if _, left := a.guests.byName["web"]; left == c.ends {
+		if left := found(a.guests, "web") != nil; left == c.ends {
 			t.Errorf("%s: guest left: %v", c.name, left)
 		}
 	}
@@ -227,10 +228,10 @@ func TestSupersede(t *testing.T) {
 func TestSupersedeWaitsForTheGuest(t *testing.T) {
 	h := care.Held{Description: config.Description{Name: "web"}, Epoch: 3}
 	for name, hide := range map[string]func(*Agent){
-		"its file cannot be read":      func(a *Agent) { a.guests.unread = map[string]error{"web": statefile.ErrUnread} },
-		"its QEMU does not answer":     func(a *Agent) { a.setSilent("web", &Guest{Held: h}) },
-		"it is waited for":             func(a *Agent) { a.guests.expectAgain(&Guest{Held: h}) },
-		"another migration has it now": func(a *Agent) { a.guests.byName["web"] = &Guest{Held: h, busy: "m-00000002"} },
+		"its file cannot be read":      func(a *Agent) { unreadable(t, a, "web") },
+		"its QEMU does not answer":     func(a *Agent) { a.guests.NoteSilent(h) },
+		"it is waited for":             func(a *Agent) { a.guests.ExpectAgain(guests.New(h, nil)) },
+		"another migration has it now": func(a *Agent) { taken(t, underCare(t, a.guests, "web", guests.New(h, nil)), "m-00000002") },
 	} {
 		a := between(t)
 		rec := record.New("rome", goodPreparation().Plan, time.Now())
@@ -322,23 +323,23 @@ func TestHistoryAnswers(t *testing.T) {
 // TestDoubtsAreAskedAtOnce: who asks what is in doubt waits for a host that takes its time once, and not for each guest that was let go to it.
 func TestDoubtsAreAskedAtOnce(t *testing.T) {
 	a := between(t)
-	const guests = 10
+	const many = 10
 	var asked atomic.Int32
 	link := linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for asked.Add(1); asked.Load() < guests && sleep(r.Context(), time.Millisecond); { // it answers none before it was asked for all
+		for asked.Add(1); asked.Load() < many && sleep(r.Context(), time.Millisecond); { // it answers none before it was asked for all
 		}
 		peer.Answer(w, talk.LandingAnswer{Landing: migration.Waiting, Vanished: "its QEMU is gone\x1b[2J"}, nil)
 	}))
-	for n := range guests {
+	for n := range many {
 		plan := migration.Plan{ID: fmt.Sprintf("m-0000000%d", n), Guest: fmt.Sprint("web", n), From: "rome", To: "paris"}
-		m := &outgoing{a: a, plan: plan, link: link, guest: &Guest{Machine: runs{gone{done: make(chan struct{})}}}}
+		m := &outgoing{a: a, plan: plan, link: link, guest: guests.New(care.Held{}, runs{gone{done: make(chan struct{})}})}
 		m.told.Store(new(sourceDoing(t, migration.Release)))
 		a.outgoing[plan.ID] = m
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
 	got, err := a.doubts(ctx, "")
-	if err != nil || len(got) != guests || slices.ContainsFunc(got, func(d api.Doubt) bool { return !d.Proven }) {
+	if err != nil || len(got) != many || slices.ContainsFunc(got, func(d api.Doubt) bool { return !d.Proven }) {
 		t.Errorf("%+v, %v", got, err)
 	} else if strings.Contains(got[0].There, "\x1b") {
 		t.Errorf("the other host's word reaches the terminal as it is: %q", got[0].There)
@@ -347,12 +348,12 @@ func TestDoubtsAreAskedAtOnce(t *testing.T) {
 
 // TestNothingLeadsOutOfNoDoubt: of each doubt of a source a person is told what can be done, also where its own QEMU is gone.
 func TestNothingLeadsOutOfNoDoubt(t *testing.T) {
-	here := func(ended bool) *Guest {
+	here := func(ended bool) *guests.Guest {
 		done := make(chan struct{})
 		if ended {
 			close(done)
 		}
-		return &Guest{Machine: runs{gone{done: done}}}
+		return guests.New(care.Held{}, runs{gone{done: done}})
 	}
 	for name, c := range map[string]struct {
 		ended bool

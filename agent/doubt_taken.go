@@ -102,17 +102,17 @@ func (a *Agent) supersede(r *http.Request, ask talk.Undo) (any, error) {
 	if rep.From != peer.Caller(r) || rep.Outcome != migration.Completed || ask.Epoch <= rep.Epoch {
 		return declined, nil
 	}
-	g, err := a.guests.find(rep.Guest)
+	g, err := a.guests.Find(rep.Guest)
 	if err != nil {
 		if err := a.maybeHere(rep.Guest); err != nil {
 			return nil, err // and the source tells it again
 		}
 		return declined, nil
 	}
-	if g.held().Epoch != rep.Epoch { // it came back by another right
+	if g.Held().Epoch != rep.Epoch { // it came back by another right
 		return declined, nil
 	}
-	if err := a.guests.takeHere(g, "taken back by "+rep.From); err != nil {
+	if err := a.guests.TakeHere(g, "taken back by "+rep.From); err != nil {
 		return nil, err
 	}
 	a.log.Warn("guest ended: its source took it back; its disks here are kept", "guest", rep.Guest, "source", rep.From, "epoch", ask.Epoch, "here", rep.Epoch)
@@ -125,10 +125,10 @@ func (a *Agent) supersede(r *http.Request, ask talk.Undo) (any, error) {
 // maybeHere says why a guest that is not under care may run here nevertheless: what is remembered of
 // it cannot be read, its QEMU does not answer yet, or it is being started, received or waited for.
 func (a *Agent) maybeHere(name string) error {
-	if err := cmp.Or(a.guests.readable(name), a.isSilent(name)); err != nil {
+	if err := cmp.Or(a.guests.Readable(name), a.isSilent(name)); err != nil {
 		return err
 	}
-	if a.guests.expects(name) {
+	if a.guests.Expects(name) {
 		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: whether it runs on host %s is not known yet", name, a.config.Host)}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/fence"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
@@ -43,8 +44,8 @@ var errSourceSays = errors.New("answers")
 
 // heard asks the host that a guest came from, once, and keeps that it has heard of the landing.
 // The error says why that is not known.
-func (a *Agent) heard(ctx context.Context, g *Guest) error {
-	h := g.held()
+func (a *Agent) heard(ctx context.Context, g *guests.Guest) error {
+	h := g.Held()
 	if h.Unheard == nil {
 		return nil
 	}
@@ -61,17 +62,17 @@ func (a *Agent) heard(ctx context.Context, g *Guest) error {
 	return a.forgetUnheard(g)
 }
 
-func (a *Agent) forgetUnheard(g *Guest) error {
-	if !a.guests.has(g) { // it ended meanwhile
+func (a *Agent) forgetUnheard(g *guests.Guest) error {
+	if !a.guests.Has(g) { // it ended meanwhile
 		return nil
 	}
-	g.remember(func(h *care.Held) { h.Unheard = nil })
-	return a.guests.saveIfHere(g)
+	g.Remember(func(h *care.Held) { h.Unheard = nil })
+	return a.guests.SaveIfHere(g)
 }
 
 // awaitHeard asks on for limits.Heard: a source hears of a landing soon after it. The error, of
 // code busy, says what a person can do.
-func (a *Agent) awaitHeard(ctx context.Context, g *Guest) error {
+func (a *Agent) awaitHeard(ctx context.Context, g *guests.Guest) error {
 	ctx, cancel := limits.Heard.On(ctx)
 	defer cancel()
 	var last error
@@ -86,24 +87,24 @@ func (a *Agent) awaitHeard(ctx context.Context, g *Guest) error {
 		if sleep(ctx, unheardSoon) {
 			continue
 		}
-		u := g.held().Unheard
+		u := g.Held().Unheard
 		if u == nil { // another was answered meanwhile (keepAsking), or a person has given a word
 			return nil
 		}
 		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
 			"migrate guest %s: %v; it could be taken back there, so it is not moved on: bring %s or a path to it back, or, when that host is off, `godwit recover %s --keep`",
-			g.name(), last, u.From, g.name())}
+			g.Name(), last, u.From, g.Name())}
 	}
 }
 
 // keepAsking asks the source of a guest that has landed until it has heard, or the guest is gone.
-func (a *Agent) keepAsking(g *Guest) {
-	if g == nil || g.held().Unheard == nil {
+func (a *Agent) keepAsking(g *guests.Guest) {
+	if g == nil || g.Held().Unheard == nil {
 		return
 	}
 	a.actors.Go(func() {
 		for pause := unheardSoon; ; pause = min(2*pause, unheardEvery) {
-			if !a.guests.has(g) || a.heard(a.ctx, g) == nil || !sleep(a.ctx, pause) {
+			if !a.guests.Has(g) || a.heard(a.ctx, g) == nil || !sleep(a.ctx, pause) {
 				return
 			}
 		}
@@ -112,8 +113,8 @@ func (a *Agent) keepAsking(g *Guest) {
 
 // resumeAsking goes on asking for guests that an earlier agent received.
 func (a *Agent) resumeAsking() {
-	for _, g := range a.guests.all() {
-		if !a.isComing(g.name()) { // else when it has landed
+	for _, g := range a.guests.All() {
+		if !a.isComing(g.Name()) { // else when it has landed
 			a.keepAsking(g)
 		}
 	}
@@ -124,9 +125,9 @@ func (a *Agent) resumeAsking() {
 func (a *Agent) unheardDoubts(ctx context.Context, about string) []api.Doubt {
 	var out []api.Doubt
 	silent := map[string]error{} // by host: not asked for each guest
-	for _, g := range a.guests.all() {
-		h := g.held()
-		if h.Unheard == nil || g.migration() != "" || about != "" && about != h.Unheard.Migration && about != g.name() {
+	for _, g := range a.guests.All() {
+		h := g.Held()
+		if h.Unheard == nil || g.Migration() != "" || about != "" && about != h.Unheard.Migration && about != g.Name() {
 			continue
 		}
 		err := silent[h.Unheard.From]
@@ -141,7 +142,7 @@ func (a *Agent) unheardDoubts(ctx context.Context, about string) []api.Doubt {
 			silent[h.Unheard.From] = err
 		}
 		out = append(out, api.Doubt{
-			ID: h.Unheard.Migration, Guest: g.name(), Side: "destination", Peer: h.Unheard.From, Epoch: h.Epoch,
+			ID: h.Unheard.Migration, Guest: g.Name(), Side: "destination", Peer: h.Unheard.From, Epoch: h.Epoch,
 			Here: "the guest has landed here; it is not moved on", There: err.Error(),
 			Risk: fmt.Sprintf("if it is kept here and moved on, and %s takes it back nevertheless, it runs twice", h.Unheard.From),
 			Ways: []string{
@@ -157,8 +158,8 @@ func (a *Agent) keepGuest(ctx context.Context, id string, word api.TakeBack) err
 	refuse := func(format string, args ...any) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "keep " + id + ": " + fmt.Sprintf(format, args...)}
 	}
-	for _, g := range a.guests.all() {
-		h := g.held()
+	for _, g := range a.guests.All() {
+		h := g.Held()
 		if h.Unheard == nil || h.Unheard.Migration != id {
 			continue
 		}
@@ -170,13 +171,13 @@ func (a *Agent) keepGuest(ctx context.Context, id string, word api.TakeBack) err
 			return refuse("%v", err)
 		case word.Fenced:
 		case a.config.Fence != "":
-			if err := fence.Prove(ctx, a.config.Fence, fence.Ask{Migration: id, Guest: g.name(), Host: h.Unheard.From, Epoch: h.Epoch}); err != nil {
+			if err := fence.Prove(ctx, a.config.Fence, fence.Ask{Migration: id, Guest: g.Name(), Host: h.Unheard.From, Epoch: h.Epoch}); err != nil {
 				return refuse("%v; nothing was changed", err)
 			}
 		default:
 			return refuse("%v; switch %s, or the guest's QEMU there, off, then say --fenced; or configure a fence", err, h.Unheard.From)
 		}
-		a.log.Warn("a guest is kept, though its source has not said that it heard of it", "guest", g.name(), "source", h.Unheard.From, "migration", id)
+		a.log.Warn("a guest is kept, though its source has not said that it heard of it", "guest", g.Name(), "source", h.Unheard.From, "migration", id)
 		return a.forgetUnheard(g)
 	}
 	return refuse("no guest on host %s came by it, or its source has heard of it", a.config.Host)

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
@@ -22,7 +23,7 @@ import (
 )
 
 // landedFrom is rome, which has a guest that came from paris; course is what that answers.
-func landedFrom(t *testing.T, course func() talk.CourseAnswer) (*Agent, *Guest) {
+func landedFrom(t *testing.T, course func() talk.CourseAnswer) (*Agent, *guests.Guest) {
 	t.Helper()
 	a := between(t)
 	a.ctx = t.Context()
@@ -34,8 +35,8 @@ func landedFrom(t *testing.T, course func() talk.CourseAnswer) (*Agent, *Guest) 
 	}))
 	p := goodPreparation()
 	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{preparation: p}}
-	g := &Guest{Held: m.expected()}
-	if err := a.guests.save(g); err != nil {
+	g := guests.New(m.expected(), nil)
+	if err := a.guests.Save(g); err != nil {
 		t.Fatal(err)
 	}
 	return a, g
@@ -73,7 +74,7 @@ func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
 		}
 		cancel()
 		var kept care.Held
-		if rerr := statefile.Read(filepath.Join(a.guests.dir, "web.json"), &kept); rerr != nil {
+		if rerr := statefile.Read(filepath.Join(a.config.StatePath("guests"), "web.json"), &kept); rerr != nil {
 			t.Fatal(rerr)
 		}
 		if c.word == "" {
@@ -114,8 +115,8 @@ func TestKeptByAPersonsWord(t *testing.T) {
 	}
 	agenttest.Refused(t, "no word", a.keepGuest(t.Context(), "m-00000001", api.TakeBack{}), migration.CodeUsage, "--fenced")
 	agenttest.Refused(t, "of another", a.keepGuest(t.Context(), "m-00000009", api.TakeBack{Fenced: true}), migration.CodeUsage, "no guest")
-	if err := a.keepGuest(t.Context(), "m-00000001", api.TakeBack{Fenced: true}); err != nil || g.held().Unheard != nil {
-		t.Errorf("%v, %+v", err, g.held().Unheard)
+	if err := a.keepGuest(t.Context(), "m-00000001", api.TakeBack{Fenced: true}); err != nil || g.Held().Unheard != nil {
+		t.Errorf("%v, %+v", err, g.Held().Unheard)
 	}
 }
 
@@ -145,7 +146,7 @@ func TestHeardMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*unheardSoon+unheardSoon/2)
 		defer cancel()
-		time.AfterFunc(2*unheardSoon+unheardSoon/4, func() { g.remember(func(h *care.Held) { h.Unheard = nil }) })
+		time.AfterFunc(2*unheardSoon+unheardSoon/4, func() { g.Remember(func(h *care.Held) { h.Unheard = nil }) })
 		if err := a.awaitHeard(ctx, g); err != nil {
 			t.Error(err)
 		}

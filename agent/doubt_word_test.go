@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"godwit/agent/agenttest"
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -93,7 +95,7 @@ func TestWordThatCouldNotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &outgoing{
-		a: a, guest: &Guest{}, plan: plan, link: link, state: sourceDoing(t, migration.Release), log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
+		a: a, guest: guests.New(care.Held{}, nil), plan: plan, link: link, state: sourceDoing(t, migration.Release), log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 		inbox: make(chan migration.Input, 1),
 	}
 	m.setState(m.state)

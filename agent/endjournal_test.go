@@ -17,6 +17,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -165,9 +166,9 @@ func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
 	a.ctx, a.feed = t.Context(), newFeed()
 	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, noRecords(a.config)
 	const ended, another = "m-00000001", "m-00000002"
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}, Machine: runs{gone{done: make(chan struct{})}}}
-	a.guests.byName["web"] = g
-	if err := g.take(another); err != nil {
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}}, runs{gone{done: make(chan struct{})}})
+	underCare(t, a.guests, "web", g)
+	if err := g.Take(another); err != nil {
 		t.Fatal(err)
 	}
 	log, err := journal.Create(a.config.StatePath("journal"), ended)
@@ -184,8 +185,8 @@ func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
 	if rep, ok, err := a.records.History(ended); !ok || err != nil || rep.Outcome != migration.Aborted {
 		t.Errorf("history: %+v, %v, %v; left alone: %v", rep, ok, err, a.unread)
 	}
-	if g.migration() != another {
-		t.Errorf("the guest is busy with %q", g.migration())
+	if g.Migration() != another {
+		t.Errorf("the guest is busy with %q", g.Migration())
 	}
 }
 
@@ -248,7 +249,7 @@ func TestTakenBackIsForgottenOnceTold(t *testing.T) {
 // where a full disk took the journal's record and no file: the journal stays until there is one.
 func TestTakenBackIsNotForgotten(t *testing.T) {
 	a := startedAgain(t)
-	haltedGuest(a, "web")
+	haltedGuest(t, a, "web")
 	j := journalled("m-00000001", "berlin", migration.Source{Course: migration.Ended, Outcome: migration.Aborted, Epoch: 3, Taken: true})
 	path := journalOf(t, a, j.Plan.ID, j)
 	blocked := a.config.StatePath("taken")

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
@@ -60,8 +61,8 @@ func FuzzFiles(f *testing.F) {
 		}
 		var h care.Held
 		if read(&h) {
-			g := &Guest{Held: h}
-			g.activeTap()
+			g := guests.New(h, nil)
+			g.ActiveTap()
 			_ = h.Description.NICs[h.Active].Hardware()
 			if rel, err := filepath.Rel(filepath.Dir(h.Dir), h.Dir); err != nil || strings.ContainsAny(rel, "/") || !strings.HasPrefix(rel, h.Description.Name) || !strings.HasSuffix(filepath.Dir(h.Dir), "/guests") {
 				t.Fatalf("directory %q of guest %s", h.Dir, h.Description.Name)
@@ -133,7 +134,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 		t.Errorf("its detour was ended, or made anew: %s", said.String())
 	}
 	p := goodPreparation()
-	if _, err := a.guests.find("web"); err == nil {
+	if _, err := a.guests.Find("web"); err == nil {
 		t.Error("it was found")
 	}
 	agenttest.Refused(t, "another of that name", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "left as it is", "web.json", "mend")
@@ -154,7 +155,7 @@ func TestGuestsThatCannotBeListed(t *testing.T) {
 	var said strings.Builder
 	a.log = slog.New(slog.NewTextHandler(&said, nil))
 	a.ctx, a.outgoing, a.incoming = t.Context(), map[string]*outgoing{}, map[string]*incoming{}
-	if err := os.WriteFile(a.guests.dir, nil, 0o600); err != nil { // a file where their directory should be
+	if err := os.WriteFile(a.config.StatePath("guests"), nil, 0o600); err != nil { // a file where their directory should be
 		t.Fatal(err)
 	}
 	var err error
@@ -177,9 +178,6 @@ func TestGuestsThatCannotBeListed(t *testing.T) {
 	}
 	p := goodPreparation()
 	agenttest.Refused(t, "another of that name", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "which guests there are", "mend")
-	if n := a.guests.free(); n < unknownNumbers {
-		t.Errorf("number %d, and with it taps that may be a guest's", n)
-	}
 }
 
 // TestHistoryThatCannotBeRead: nothing is concluded from it, neither that a migration never

@@ -9,6 +9,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/described"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -17,7 +18,7 @@ import (
 
 // adopt takes a guest under care that something else started. The guest is not
 // touched; on error nothing has changed.
-func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *Guest, err error) {
+func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *guests.Guest, err error) {
 	if err := d.CheckAdopted(); err != nil {
 		return nil, err
 	}
@@ -33,27 +34,28 @@ func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *Guest, err 
 	case err != nil:
 		return nil, refuseAdoption(d, "%v", err)
 	}
-	g := &Guest{Machine: machine, Held: care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
+	g := guests.New(care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}, machine)
 	defer func() {
 		if err != nil {
-			a.guests.settled(g)
-			g.closeFiles()
+			a.guests.Settled(g)
+			g.CloseFiles()
 		}
 	}()
 	if err := a.expectNew(g); err != nil {
 		return nil, err
 	}
-	if g.Taps, err = described.Compare(ctx, &g.Held.Description, machine, a.config.Network.Bridge); err != nil {
+	taps, err := described.Compare(ctx, &d, machine, a.config.Network.Bridge)
+	if err != nil {
 		return nil, refuseAdoption(d, "%v", err)
 	}
-	for _, n := range d.NICs {
-		g.Held.Taps = append(g.Held.Taps, n.Tap)
+	g.Remember(func(h *care.Held) { h.Description.VCPUs, h.Dir = d.VCPUs, a.guestDir(d.Name, "1") })
+	for i, tap := range taps {
+		g.AddTap(d.NICs[i].Tap, tap)
 	}
 	if err := a.learn(ctx, g); err != nil {
 		return nil, err
 	}
-	g.Held.Dir = a.guestDir(d.Name, "1")
-	if err := os.MkdirAll(g.Held.Dir, 0o700); err != nil {
+	if err := os.MkdirAll(g.Held().Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("adopt guest %s: %w", d.Name, err)
 	}
 	return g, nil
@@ -65,17 +67,17 @@ func refuseAdoption(d config.Description, format string, args ...any) error {
 
 // adoptedBy names the guest that is under care by a QMP socket already.
 func (a *Agent) adoptedBy(qmp string) string {
-	for _, g := range a.guests.all() {
-		if g.Held.Description.QMP == qmp {
-			return g.name()
+	for _, g := range a.guests.All() {
+		if g.Held().Description.QMP == qmp {
+			return g.Name()
 		}
 	}
 	return ""
 }
 
 // learn finds out which addresses the guest has, and which NIC is active.
-func (a *Agent) learn(ctx context.Context, g *Guest) error {
-	d := g.Held.Description
+func (a *Agent) learn(ctx context.Context, g *guests.Guest) error {
+	d := g.Held().Description
 	refuse := func(format string, args ...any) error { return refuseAdoption(d, format, args...) }
 	var held []migration.Address
 	for _, addr := range d.Addresses {
@@ -99,23 +101,25 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 			return err
 		}
 		if d.Silent() {
-			g.speakBy(a.fromOutside(g))
+			g.SpeakBy(a.fromOutside(g))
 		}
 		return nil
 	}
-	if _, err := g.reach(ctx, limits.Adopt); err != nil {
+	if _, err := g.Reach(ctx, limits.Adopt); err != nil {
 		return refuse("no answer on its channel %s: %v", d.Channel, err)
 	}
-	info, err := g.info(ctx)
+	info, err := g.Info(ctx)
 	if err != nil {
 		return refuse("%v", err)
 	}
 	owned := a.owned(d, info)
-	if g.Held.Active, err = activeNIC(d, owned); err != nil {
+	active, err := activeNIC(d, owned)
+	if err != nil {
 		return err
 	}
+	g.Remember(func(h *care.Held) { h.Active = active })
 	if len(d.Addresses) == 0 {
-		for _, p := range owned[g.Held.Active] {
+		for _, p := range owned[active] {
 			held = append(held, migration.Address{Prefix: p, Gateway: a.config.Network.GatewayOf(p.Addr().Is4()), Home: a.config.Host})
 		}
 	}

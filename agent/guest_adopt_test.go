@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/vm/guest"
@@ -21,7 +22,7 @@ func TestAdoptedGuestThatHangs(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}})
-	g.Held.Description.Channel = "/run/web.channel"
+	g.Remember(func(h *care.Held) { h.Description.Channel = "/run/web.channel" })
 	a := bareAgent(t, &config.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/vm/guest"
 )
@@ -27,12 +28,12 @@ const (
 
 // keepBoots looks after the guests here that can boot anew.
 func (a *Agent) keepBoots(ctx context.Context) {
-	watched := map[*Guest]bool{}
+	watched := map[*guests.Guest]bool{}
 	for {
-		here := map[*Guest]bool{}
-		for _, g := range a.guests.all() {
+		here := map[*guests.Guest]bool{}
+		for _, g := range a.guests.All() {
 			here[g] = true
-			if !watched[g] && g.outlivesBoots() {
+			if !watched[g] && outlivesBoots(g) {
 				a.actors.Go(func() { (&boots{a: a, g: g}).watch(ctx) })
 			}
 		}
@@ -44,15 +45,15 @@ func (a *Agent) keepBoots(ctx context.Context) {
 
 // outlivesBoots says whether the guest can boot anew here, and be asked. One whose addresses are given by DHCP asks
 // for them itself.
-func (g *Guest) outlivesBoots() bool {
-	d := g.Held.Description
-	return g.Machine != nil && (d.QMP != "" || len(d.Start) > 0) && !d.Silent() && g.hasChannel() && len(d.NICs) > 1
+func outlivesBoots(g *guests.Guest) bool {
+	d := g.Held().Description
+	return g.Machine() != nil && (d.QMP != "" || len(d.Start) > 0) && !d.Silent() && g.HasChannel() && len(d.NICs) > 1
 }
 
 // boots is what is known of one guest's boots. It belongs to one goroutine.
 type boots struct {
 	a *Agent
-	g *Guest
+	g *guests.Guest
 
 	since  time.Time // since when it is known that the guest was reset, or booted anew; zero: it was not
 	id     string    // of that boot, when it has answered
@@ -65,10 +66,10 @@ type boots struct {
 
 // watch asks the guest on, until it is gone or let go of.
 func (b *boots) watch(ctx context.Context) {
-	events := b.g.Machine.Events(ctx)
+	events := b.g.Machine().Events(ctx)
 	next := time.NewTimer(bootPause)
 	defer next.Stop()
-	for b.a.guests.has(b.g) {
+	for b.a.guests.Has(b.g) {
 		select {
 		case e, ok := <-events:
 			if !ok {
@@ -79,19 +80,12 @@ func (b *boots) watch(ctx context.Context) {
 			}
 		case <-next.C:
 			next.Reset(b.look(ctx))
-		case <-b.g.Machine.Done():
+		case <-b.g.Machine().Done():
 			return
 		case <-ctx.Done():
 			return
 		}
 	}
-}
-
-// has says whether this very guest is under care.
-func (s *guests) has(g *Guest) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byName[g.name()] == g
 }
 
 // begin is that the guest boots anew, as that boot, or as one that is not known yet.
@@ -100,7 +94,7 @@ func (b *boots) begin(id string) { *b = boots{a: b.a, g: b.g, since: time.Now(),
 // look asks the guest which boot it is in, and gives it what it had where that is a new one. It returns after how
 // long it is worth asking again. A guest that migrates is left to its migration.
 func (b *boots) look(ctx context.Context) time.Duration {
-	h := b.g.held()
+	h := b.g.Held()
 	given, _ := h.Handed()
 	switch {
 	case len(given) == 0: // its own configuration is right
@@ -112,7 +106,7 @@ func (b *boots) look(ctx context.Context) time.Duration {
 		}
 		return bootPause
 	}
-	info, err := b.g.info(ctx)
+	info, err := b.g.Info(ctx)
 	id := care.BootID(info)
 	switch {
 	case ctx.Err() != nil:
@@ -132,7 +126,7 @@ func (b *boots) look(ctx context.Context) time.Duration {
 }
 
 // moves says whether a migration has the guest.
-func (b *boots) moves() bool { return b.g.migration() != "" || b.a.isComing(b.g.name()) }
+func (b *boots) moves() bool { return b.g.Migration() != "" || b.a.isComing(b.g.Name()) }
 
 // pause is until the next look. One that has gone on in vain for too long says so, once.
 func (b *boots) pause() time.Duration {
@@ -141,7 +135,7 @@ func (b *boots) pause() time.Duration {
 		return bootLook
 	case time.Since(b.since) > bootPatience && b.failed != nil:
 		b.over = true
-		b.a.log.Warn(b.say("and has not got its address again: %v; set it in the guest, or move it", b.failed), "guest", b.g.name())
+		b.a.log.Warn(b.say("and has not got its address again: %v; set it in the guest, or move it", b.failed), "guest", b.g.Name())
 		if b.id != "" { // what people set from now on stays, whichever agent looks after it
 			return b.remember(b.id)
 		}
@@ -177,7 +171,7 @@ func (b *boots) give(ctx context.Context, h care.Held, info guest.Info) time.Dur
 		}
 		if !b.said {
 			b.said = true
-			b.a.log.Info(b.say("and has its address again"), "guest", b.g.name())
+			b.a.log.Info(b.say("and has its address again"), "guest", b.g.Name())
 		}
 	}
 	b.given++
@@ -186,9 +180,9 @@ func (b *boots) give(ctx context.Context, h care.Held, info guest.Info) time.Dur
 
 // remember is that the guest has in this boot what it is to have.
 func (b *boots) remember(id string) time.Duration {
-	b.g.remember(func(h *care.Held) { h.Boot = id })
-	if err := b.a.guests.saveIfHere(b.g); err != nil { // it may have been let go of
-		b.a.log.Warn("keep guest", "guest", b.g.name(), "error", err)
+	b.g.Remember(func(h *care.Held) { h.Boot = id })
+	if err := b.a.guests.SaveIfHere(b.g); err != nil { // it may have been let go of
+		b.a.log.Warn("keep guest", "guest", b.g.Name(), "error", err)
 	}
 	b.since = time.Time{}
 	return bootLook
@@ -201,21 +195,12 @@ const bootNote = "the guest booted anew"
 // it its address, where the last boot counts.
 func (b *boots) say(format string, args ...any) string {
 	text := fmt.Sprintf("%s (%s) "+format, append([]any{bootNote, b.since.Format(time.DateTime)}, args...)...)
-	b.g.mu.Lock()
-	b.g.booted = text
-	b.g.mu.Unlock()
-	if given, _ := b.g.held().Handed(); len(given) > 0 {
+	b.g.SayBooted(text)
+	if given, _ := b.g.Held().Handed(); len(given) > 0 {
 		b.a.records.Amend(given[0].Handover, func(r *record.Report) {
 			r.Notes = slices.DeleteFunc(r.Notes, func(n string) bool { return strings.HasPrefix(n, bootNote) })
 			r.Notes = append(r.Notes, text)
 		})
 	}
 	return text
-}
-
-// lastBoot is what became of the guest when it booted anew; "": it did not.
-func (g *Guest) lastBoot() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.booted
 }

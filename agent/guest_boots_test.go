@@ -12,6 +12,7 @@ import (
 	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -62,7 +63,7 @@ func TestBootsAnew(t *testing.T) {
 			before, _ := in.told()
 			time.Sleep(time.Hour)
 			after, _ := in.told()
-			if rep, _, _ := a.records.History("m-00000001"); len(after) != len(before) || len(before) > 10 || len(rep.Notes) != 2 || !strings.HasSuffix(rep.Notes[1], "has its address again") || g.lastBoot() != rep.Notes[1] {
+			if rep, _, _ := a.records.History("m-00000001"); len(after) != len(before) || len(before) > 10 || len(rep.Notes) != 2 || !strings.HasSuffix(rep.Notes[1], "has its address again") || g.Booted() != rep.Notes[1] {
 				t.Errorf("%s: asked %d times, then %d; %q", name, len(before), len(after), rep.Notes)
 			}
 			if lines.count("WARN") > 0 {
@@ -100,17 +101,19 @@ func TestBootsLeftAlone(t *testing.T) {
 	own := keptAddress()
 	for name, c := range map[string]struct {
 		addr   migration.Address
-		change func(*Agent, *Guest)
+		change func(*Agent, *guests.Guest)
 		asks   bool // afterwards
 	}{
 		"it has its home's address": {addr: own},
-		"it cannot be asked":        {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Description.Agent = config.AgentDHCP }},
-		"an agent started it":       {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Description.Start = nil }},
-		"it moves":                  {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.take("m-00000002") }, asks: true},
-		"its migration here has not ended": {addr: givenAddress(), change: func(a *Agent, _ *Guest) {
+		"it cannot be asked": {addr: givenAddress(), change: func(_ *Agent, g *guests.Guest) {
+			g.Remember(func(h *care.Held) { h.Description.Agent = config.AgentDHCP })
+		}},
+		"an agent started it": {addr: givenAddress(), change: func(_ *Agent, g *guests.Guest) { g.Remember(func(h *care.Held) { h.Description.Start = nil }) }},
+		"it moves":            {addr: givenAddress(), change: func(_ *Agent, g *guests.Guest) { g.Take("m-00000002") }, asks: true},
+		"its migration here has not ended": {addr: givenAddress(), change: func(a *Agent, _ *guests.Guest) {
 			a.incoming["m-00000002"] = &incoming{plan: migration.Plan{Guest: "web"}}
 		}, asks: true},
-		"its boot was not known": {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Boot = "" }},
+		"its boot was not known": {addr: givenAddress(), change: func(_ *Agent, g *guests.Guest) { g.Remember(func(h *care.Held) { h.Boot = "" }) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a, g, in, lines := movedGuest(t, c.addr)
@@ -129,7 +132,7 @@ func TestBootsLeftAlone(t *testing.T) {
 					t.Errorf("%s: it was disturbed %d times", name, b.infos)
 				}
 			})
-			g.drop("m-00000002")
+			g.Drop("m-00000002")
 			a.mu.Lock()
 			clear(a.incoming)
 			a.mu.Unlock()
@@ -174,8 +177,8 @@ func TestBootsInVain(t *testing.T) {
 			}
 			leave()
 			rep, _, _ := a.records.History("m-00000001")
-			if n := lines.count("WARN"); n < 1 || n > 2 || n == 2 && c.asked > 0 || !strings.Contains(g.lastBoot(), c.want) || rep.Notes[len(rep.Notes)-1] != g.lastBoot() {
-				t.Errorf("%s: %q, %q; want %q\n%s", name, g.lastBoot(), rep.Notes, c.want, lines.all.String())
+			if n := lines.count("WARN"); n < 1 || n > 2 || n == 2 && c.asked > 0 || !strings.Contains(g.Booted(), c.want) || rep.Notes[len(rep.Notes)-1] != g.Booted() {
+				t.Errorf("%s: %q, %q; want %q\n%s", name, g.Booted(), rep.Notes, c.want, lines.all.String())
 			}
 			in.change(func(b *bootable) { b.err, b.undone = nil, nil })
 			in.boots("third", 10*time.Second)
@@ -197,14 +200,14 @@ func TestBootsAndMovesForLong(t *testing.T) {
 		in.boots("second", time.Second)
 		time.Sleep(20 * time.Second)
 		before, _ := in.told()
-		if err := g.take("m-00000002"); err != nil || len(before) == 0 {
+		if err := g.Take("m-00000002"); err != nil || len(before) == 0 {
 			t.Fatal(err, before)
 		}
 		time.Sleep(2 * bootPatience)
-		g.drop("m-00000002")
+		g.Drop("m-00000002")
 		time.Sleep(10 * time.Minute)
-		if lines.count("WARN") > 0 || g.held().Boot != "second" || in.has() != " | 10.2.1.20" {
-			t.Errorf("boot %q, %q; %s", g.held().Boot, in.has(), lines.all.String())
+		if lines.count("WARN") > 0 || g.Held().Boot != "second" || in.has() != " | 10.2.1.20" {
+			t.Errorf("boot %q, %q; %s", g.Held().Boot, in.has(), lines.all.String())
 		}
 		end()
 		synctest.Wait()
@@ -215,14 +218,14 @@ func TestBootsAndMovesForLong(t *testing.T) {
 // meanwhile, do not meet.
 func TestGivesAgainBeforeItMoves(t *testing.T) {
 	a, g, in, _ := movedGuest(t, givenAddress())
-	if err := g.take("m-00000002"); err != nil {
+	if err := g.Take("m-00000002"); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.giveAgain(t.Context(), g, guest.Info{}); !errors.Is(err, errMoves) || len(in.asked) > 0 {
 		t.Errorf("it moves: %v, %+v", err, in.asked)
 	}
-	g.drop("m-00000002")
-	g.ending.Lock()
+	g.Drop("m-00000002")
+	g.LockAddresses()
 	done := make(chan error, 1)
 	go func() { done <- a.giveAgain(t.Context(), g, guest.Info{}) }()
 	select {
@@ -230,7 +233,7 @@ func TestGivesAgainBeforeItMoves(t *testing.T) {
 		t.Errorf("it did not wait: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
-	g.ending.Unlock()
+	g.UnlockAddresses()
 	if err := <-done; err != nil || len(in.asked) != 1 {
 		t.Errorf("%v, %+v", err, in.asked)
 	}
@@ -247,19 +250,19 @@ func TestHandedAddresses(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
 	p := talk.Preparation{Plan: plan, Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
 	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p, keepsOld: true}}
-	g := &Guest{Held: m.expected()}
-	if m.work.guest = g; g.Held.Boot != "first" {
-		t.Errorf("it comes in boot %q", g.Held.Boot)
+	g := guests.New(m.expected(), nil)
+	if m.work.guest = g; g.Held().Boot != "first" {
+		t.Errorf("it comes in boot %q", g.Held().Boot)
 	}
 	if err := m.handed(nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	given, kept := g.held().Handed()
+	given, kept := g.Held().Handed()
 	if len(given) != 1 || given[0].Prefix != next.Prefix || given[0].Handover != plan.ID || len(kept) != 1 || kept[0].Prefix != old.Prefix {
 		t.Errorf("given %+v, kept %+v", given, kept)
 	}
 	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
-	g.speakBy(&bootable{id: "second", nics: [2]map[netip.Addr]bool{}})
+	g.SpeakBy(&bootable{id: "second", nics: [2]map[netip.Addr]bool{}})
 	if err := out.checkGuest(t.Context()); err != nil || out.work.boot != "first" {
 		t.Errorf("at its source: boot %q, %v", out.work.boot, err)
 	}
@@ -270,20 +273,20 @@ func TestHandedAddresses(t *testing.T) {
 // TestStrays: on its active NIC a guest may have other addresses of this site's subnet, unless another guest has them.
 func TestStrays(t *testing.T) {
 	a, g, in, _ := movedGuest(t, givenAddress())
-	other := &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
-	a.guests.byName["db"] = other
+	other := guests.New(care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}, nil)
+	underCare(t, a.guests, "db", other)
 	for _, addr := range []string{"10.2.1.30", "10.2.1.31", "10.1.1.20"} {
 		in.nics[1][netip.MustParseAddr(addr)] = true
 	}
 	in.nics[0][netip.MustParseAddr("10.2.1.32")] = true
 	info, err := in.Info(t.Context())
-	if err != nil || a.asHanded(g.held(), info) {
+	if err != nil || a.asHanded(g.Held(), info) {
 		t.Fatal("it has addresses that are not its own", err)
 	}
 	if err := a.giveAgain(t.Context(), g, info); err != nil {
 		t.Fatal(err)
 	}
-	if info, _ = in.Info(t.Context()); in.has() != " | 10.2.1.20 10.2.1.31" || !a.asHanded(g.held(), info) {
+	if info, _ = in.Info(t.Context()); in.has() != " | 10.2.1.20 10.2.1.31" || !a.asHanded(g.Held(), info) {
 		t.Errorf("it has %q", in.has())
 	}
 }
@@ -297,10 +300,10 @@ func TestNotItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, nic := range g.Held.Description.NICs {
+	for _, nic := range g.Held().Description.NICs {
 		info.NICs = append(info.NICs, guest.NIC{Name: "over", MAC: nic.MAC, Up: true, Above: true, Addrs: []netip.Prefix{netip.MustParsePrefix("192.168.5.2/24")}})
 	}
-	if active, spare := a.strays(g.held(), info); len(active)+len(spare) > 0 || !a.asHanded(g.held(), info) {
+	if active, spare := a.strays(g.Held(), info); len(active)+len(spare) > 0 || !a.asHanded(g.Held(), info) {
 		t.Errorf("to be taken: %v and %v", active, spare)
 	}
 }
@@ -312,18 +315,18 @@ func TestDoesNotWaitForEver(t *testing.T) {
 		a, g, _, _ := movedGuest(t, givenAddress())
 		a.ctx = t.Context()
 		for took, goes := range map[time.Duration]bool{limits.Ending.For - time.Second: true, limits.Ending.For + time.Second: false} {
-			g.ending.Lock()
-			time.AfterFunc(took, g.ending.Unlock)
+			g.LockAddresses()
+			time.AfterFunc(took, g.UnlockAddresses)
 			m, err := a.draft(migration.Request{Guest: "web", To: "oslo"})
 			if goes {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g.drop(m.plan.ID)
+				g.Drop(m.plan.ID)
 				continue
 			}
 			agenttest.Refused(t, took.String(), err, migration.CodeBusy, "web", "30s")
-			if busy := g.migration(); busy != "" {
+			if busy := g.Migration(); busy != "" {
 				t.Errorf("the guest is busy with %s", busy)
 			}
 			time.Sleep(2 * time.Second)

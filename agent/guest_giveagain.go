@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/internal/lists"
 	"godwit/migration"
@@ -63,17 +64,17 @@ var errMoves = errors.New("a migration of it is under way")
 // giveAgain gives a guest that has booted anew what its last handover gave it, by the same steps: its addresses with their
 // routes and endpoints on the active NIC, those that it keeps moved there, its spare NIC down. Done twice, it is
 // done once. A migration that is asked for meanwhile waits.
-func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error {
-	g.ending.Lock()
-	defer g.ending.Unlock()
-	h := g.held()
+func (a *Agent) giveAgain(ctx context.Context, g *guests.Guest, info guest.Info) error {
+	g.LockAddresses()
+	defer g.UnlockAddresses()
+	h := g.Held()
 	given, _ := h.Handed()
-	if g.migration() != "" || a.isComing(g.name()) || len(given) == 0 {
+	if g.Migration() != "" || a.isComing(g.Name()) || len(given) == 0 {
 		return errMoves
 	}
 	ctx, cancel := limits.GiveAgain.On(ctx)
 	defer cancel()
-	c, err := g.reach(ctx, limits.AskGuest)
+	c, err := g.Reach(ctx, limits.AskGuest)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error 
 		return fmt.Errorf("take away what it has by its own configuration: %w", limits.Says(ctx, err))
 	}
 	if err := a.announceGuest(g); err != nil {
-		a.log.Info("its LAN was not told where it is", "guest", g.name(), "error", err)
+		a.log.Info("its LAN was not told where it is", "guest", g.Name(), "error", err)
 	}
 	return nil
 }
@@ -119,9 +120,9 @@ func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, i
 }
 
 // announcedAgain keeps the endpoint ids by which the guest announces its addresses, where they are others than before.
-func (a *Agent) announcedAgain(g *Guest, ids []uint8) error {
+func (a *Agent) announcedAgain(g *guests.Guest, ids []uint8) error {
 	changed := false
-	g.remember(func(h *care.Held) {
+	g.Remember(func(h *care.Held) {
 		h.Addresses = slices.Clone(h.Addresses)
 		for i := range h.Addresses {
 			addr := &h.Addresses[i]
@@ -135,5 +136,5 @@ func (a *Agent) announcedAgain(g *Guest, ids []uint8) error {
 	if !changed {
 		return nil
 	}
-	return a.guests.saveIfHere(g)
+	return a.guests.SaveIfHere(g)
 }

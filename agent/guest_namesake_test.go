@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"godwit/agent/agenttest"
-	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
@@ -112,39 +111,5 @@ func TestComesFromWhereItIsLed(t *testing.T) {
 		refusedBy(t, name, a.comesFromThere(t.Context(), plan), c.word)
 		plan.Held = plan.Held[:1]
 		refusedBy(t, name+", and not held", a.comesFromThere(t.Context(), plan), "")
-	}
-}
-
-// TestSameMAC: a guest with a MAC of another's is neither taken, nor begun, on the other's host: the bridge would give each what is sent to the
-// other. A guest's own are its own.
-func TestSameMAC(t *testing.T) {
-	of := func(name string, macs ...string) config.Description {
-		d := config.Description{Name: name}
-		for _, mac := range macs {
-			d.NICs = append(d.NICs, config.NIC{MAC: mac})
-		}
-		return d
-	}
-	s := &guests{byName: map[string]*Guest{"web": {Held: care.Held{Description: of("web", "52:54:00:00:01:0a", "52:54:00:00:01:0b")}}}}
-	coming := &Guest{Held: care.Held{Description: of("db", "52:54:00:00:02:0a")}}
-	if err := s.expect(coming); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		d    config.Description
-		word string
-	}{
-		"its own":               {of("web", "52:54:00:00:01:0A", "52:54:00:00:01:0b"), ""},
-		"nobody's":              {of("cache", "52:54:00:00:03:0a"), ""},
-		"one that nobody named": {of("cache", ""), ""},
-		"of a guest here":       {of("cache", "52:54:00:00:03:0a", "52:54:00:00:01:0A"), "guest web, which is on this host"},
-		"of a guest on its way": {of("cache", "52:54:00:00:02:0a"), "guest db, which is on this host"},
-	} {
-		refusedBy(t, name, s.macsFree(c.d), c.word)
-		if c.d.Name != "web" {
-			g := &Guest{Held: care.Held{Description: c.d}}
-			refusedBy(t, name+", expected", s.expect(g), c.word)
-			s.settled(g)
-		}
 	}
 }

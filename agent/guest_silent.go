@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/outside"
 	"godwit/agent/talk"
@@ -17,18 +18,18 @@ import (
 
 // fromOutside is the channel of a guest whose description says agent: dhcp. It goes on
 // answering for the addresses that were given before.
-func (a *Agent) fromOutside(g *Guest) *outside.Channel {
+func (a *Agent) fromOutside(g *guests.Guest) *outside.Channel {
 	o := outside.New(outside.Config{
-		Guest: g.name(), NICs: g.Held.Description.NICs, Taps: g.Held.Taps, Active: func() int { return g.held().Active }, SetLink: g.setLink,
+		Guest: g.Name(), NICs: g.Held().Description.NICs, Taps: g.Held().Taps, Active: func() int { return g.Held().Active }, SetLink: g.SetLink,
 		Bridge: a.config.Network.Bridge, MTU: a.config.Network.MTU, Server: a.serverID(),
 	})
-	nic := g.Held.Active
-	for _, addr := range g.Held.Addresses {
-		if !addr.Granted || nic < 0 || nic >= len(g.Held.Taps) {
+	nic := g.Held().Active
+	for _, addr := range g.Held().Addresses {
+		if !addr.Granted || nic < 0 || nic >= len(g.Held().Taps) {
 			continue
 		}
 		if err := o.GoOn(nic, addr.Prefix, addr.Gateway); err != nil {
-			a.log.Warn("go on serving a guest", "guest", g.name(), "error", err)
+			a.log.Warn("go on serving a guest", "guest", g.Name(), "error", err)
 		}
 		nic = 1 - nic // the kept one is on the other
 	}
@@ -44,17 +45,6 @@ func (a *Agent) serverID() netip.Addr {
 		}
 	}
 	return netip.Addr{}
-}
-
-// setLink plugs the cable of a NIC in, or pulls it, where the hypervisor can.
-func (g *Guest) setLink(ctx context.Context, mac string, up bool) error {
-	cable, ok := g.Machine.(interface {
-		SetLink(ctx context.Context, mac string, up bool) error
-	})
-	if !ok {
-		return nil
-	}
-	return cable.SetLink(ctx, mac, up)
 }
 
 // grantable are those of the next addresses that can be given by DHCP, or to a guest
@@ -84,21 +74,21 @@ func (a *Agent) grantable(offer talk.Offer, next []migration.Address) ([]migrati
 const grantPause = time.Second
 
 // grantFirst gives a guest that boots its first address, as often as it takes.
-func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
+func (a *Agent) grantFirst(ctx context.Context, g *guests.Guest) error {
 	var first []migration.Address
-	for _, addr := range g.Held.Addresses {
+	for _, addr := range g.Held().Addresses {
 		if addr.Prefix.Addr().Is4() {
 			addr.Granted = true
 			first = append(first, addr)
 		}
 	}
-	a.guests.giveAddresses(g, first)
+	a.guests.GiveAddresses(g, first)
 	ctx, cancel := limits.Boot.On(ctx)
 	defer cancel()
 	o := a.fromOutside(g)
-	g.speakBy(o)
+	g.SpeakBy(o)
 	for {
-		_, err := o.Configure(ctx, a.configuration(g, g.Held.Active, g.Held.Addresses, 0, true))
+		_, err := o.Configure(ctx, a.configuration(g, g.Held().Active, g.Held().Addresses, 0, true))
 		if err == nil || !sleep(ctx, grantPause) {
 			return limits.Says(ctx, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/capable"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/outside"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -59,8 +60,8 @@ func TestSilentGuests(t *testing.T) {
 // TestSilentGuestIsNotAwaited: a copy does not wait for the counter of a guest in which nobody counts.
 func TestSilentGuestIsNotAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &Guest{}
-		g.speakBy(outside.New(outside.Config{}))
+		g := guests.New(care.Held{}, nil)
+		g.SpeakBy(outside.New(outside.Config{}))
 		m := &outgoing{a: &Agent{ctx: t.Context()}, guest: g, work: &sourceWork{}, rec: record.New("paris", migration.Plan{}, time.Now())}
 		begun := time.Now()
 		err := m.followTicks(t.Context())
@@ -70,7 +71,7 @@ func TestSilentGuestIsNotAwaited(t *testing.T) {
 		if m.work.endTicks != nil {
 			m.work.endTicks()
 		}
-		if err := g.channel().Ticks(t.Context(), 0); err != nil {
+		if err := g.Channel().Ticks(t.Context(), 0); err != nil {
 			t.Errorf("nobody need count: %v", err)
 		}
 	})
@@ -79,17 +80,17 @@ func TestSilentGuestIsNotAwaited(t *testing.T) {
 // TestSilentGuestsAreLookedAt: others look at a guest in which nobody can be asked, as at which addresses are taken, while it boots, or
 // while a handover changes what it has. (The race detector tells.)
 func TestSilentGuestsAreLookedAt(t *testing.T) {
-	a := &Agent{config: &config.Config{}, guests: &guests{byName: map[string]*Guest{}}, log: slog.New(slog.DiscardHandler)}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web", Agent: config.AgentDHCP, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
+	a := &Agent{config: &config.Config{}, guests: guests.In(t.TempDir()), log: slog.New(slog.DiscardHandler)}
+	g := guests.New(care.Held{Description: config.Description{Name: "web", Agent: config.AgentDHCP, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}, nil)
 	six, four := migration.Address{Prefix: netip.MustParsePrefix("fd00::10/64")}, migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
-	a.guests.expectAgain(g)
-	a.guests.giveAddresses(g, []migration.Address{six, four})
+	a.guests.ExpectAgain(g)
+	a.guests.GiveAddresses(g, []migration.Address{six, four})
 	off, cancel := context.WithCancel(t.Context())
 	cancel()
 	var others sync.WaitGroup
 	look := func() {
 		for range 100 {
-			if a.guests.expected()[four.Prefix.Addr()] != "web" {
+			if a.guests.Expected()[four.Prefix.Addr()] != "web" {
 				t.Error("its address is free")
 			}
 		}
@@ -98,12 +99,12 @@ func TestSilentGuestsAreLookedAt(t *testing.T) {
 	if err := a.grantFirst(off, g); err == nil {
 		t.Error("it has its address without a tap")
 	}
-	if has := g.held().Addresses; len(has) != 1 || has[0].Prefix != four.Prefix || !has[0].Granted {
+	if has := g.Held().Addresses; len(has) != 1 || has[0].Prefix != four.Prefix || !has[0].Granted {
 		t.Errorf("it was given %v", has)
 	}
 	others.Go(look)
-	others.Go(func() { g.remember(func(h *care.Held) { h.Active = 1 }) })
-	if _, err := g.channel().Info(t.Context()); err != nil {
+	others.Go(func() { g.Remember(func(h *care.Held) { h.Active = 1 }) })
+	if _, err := g.Channel().Info(t.Context()); err != nil {
 		t.Error(err)
 	}
 	others.Wait()

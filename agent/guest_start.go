@@ -5,16 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/described"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/line"
 	"godwit/agent/logs"
@@ -42,16 +41,16 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	if err := a.guests.readable(d.Name); err != nil {
+	if err := a.guests.Readable(d.Name); err != nil {
 		return nil, err
 	}
-	if _, err := a.guests.find(d.Name); err == nil {
+	if _, err := a.guests.Find(d.Name); err == nil {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest %s: under care on this host already", d.Name)}
 	}
 	if err := cmp.Or(a.journalLeft(d.Name, ""), a.namesakeHere(d)); err != nil { // the one of that name may run elsewhere, or does
 		return nil, err
 	}
-	var g *Guest
+	var g *guests.Guest
 	var err error
 	if d.QMP != "" {
 		g, err = a.adopt(r.Context(), d)
@@ -61,22 +60,21 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.guests.save(g); err != nil {
+	if err := a.guests.Save(g); err != nil {
 		return nil, errors.Join(err, a.letGo(g))
 	}
-	return g.Held, nil
+	return g.Held(), nil
 }
 
 // startGuest boots a guest of one of our images with a free address. On error nothing
 // of it is left; nor is of one whose agent is killed before it is under care, see endHalfStarted.
-func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest, err error) {
-	g := &Guest{Held: care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
-	g.Held.Dir = a.guestDir(d.Name, "1")
-	if pid, lives, err := qemu.LivesIn(g.Held.Dir); err != nil {
+func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *guests.Guest, err error) {
+	g := guests.New(care.Held{Description: d, Dir: a.guestDir(d.Name, "1"), Epoch: 1, Table: guest.FirstTable}, nil)
+	if pid, lives, err := qemu.LivesIn(g.Held().Dir); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	} else if lives { // by whose sockets alone it is reached: they would go with what is undone
 		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
-			"guest %s: QEMU %d runs in %s and is not under care: it may run a guest of that name; see `godwit doctor`, and end it first", d.Name, pid, g.Held.Dir)}
+			"guest %s: QEMU %d runs in %s and is not under care: it may run a guest of that name; see `godwit doctor`, and end it first", d.Name, pid, g.Held().Dir)}
 	}
 	if err := a.expectNew(g); err != nil {
 		return nil, err
@@ -96,19 +94,19 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest,
 	if err != nil {
 		return nil, err
 	}
-	if err := a.guests.begin(g); err != nil {
+	if err := a.guests.Begin(g); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	machine, err := qemu.Start(ctx, spec)
 	if err != nil { // and there is none, which dismantle asks
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
-	g.Machine = machine
+	g.RunsIn(machine)
 	if err := a.configureFirst(ctx, g); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	if len(d.Run) > 0 {
-		if err := g.channel().Run(ctx, d.Run...); err != nil {
+		if err := g.Channel().Run(ctx, d.Run...); err != nil {
 			return nil, fmt.Errorf("start guest %s: workloads: %w", d.Name, err)
 		}
 	}
@@ -117,12 +115,12 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest,
 
 // forgetStart ends what was made for a guest that is not under care yet, and lets go of its name when nothing says any more that it is
 // being started.
-func (a *Agent) forgetStart(g *Guest) {
+func (a *Agent) forgetStart(g *guests.Guest) {
 	a.dismantle(g)
-	if err := a.guests.forget(g); err != nil {
-		a.log.Warn("forget guest", "guest", g.name(), "error", err)
+	if err := a.guests.Forget(g); err != nil {
+		a.log.Warn("forget guest", "guest", g.Name(), "error", err)
 	}
-	a.guests.settled(g)
+	a.guests.Settled(g)
 }
 
 // endHalfStarted ends a guest that an agent was killed in starting; false: it is none. Who asked for it was told nothing,
@@ -136,31 +134,31 @@ func (a *Agent) endHalfStarted(h care.Held) bool {
 		a.log.Error("end qemu; what was written down of its guest is kept", "guest", h.Description.Name, "error", err)
 		return true
 	}
-	a.forgetStart(&Guest{Held: h})
+	a.forgetStart(guests.New(h, nil))
 	return true
 }
 
 // configureFirst gives a guest that boots its first addresses.
-func (a *Agent) configureFirst(ctx context.Context, g *Guest) error {
-	if g.Held.Description.Silent() {
+func (a *Agent) configureFirst(ctx context.Context, g *guests.Guest) error {
+	if g.Held().Description.Silent() {
 		return a.grantFirst(ctx, g)
 	}
-	c, err := g.reach(ctx, limits.Boot)
+	c, err := g.Reach(ctx, limits.Boot)
 	if err != nil {
 		return fmt.Errorf("no answer on its channel: %w", err)
 	}
-	_, err = c.Configure(ctx, a.configuration(g, 0, g.Held.Addresses, 0, true))
+	_, err = c.Configure(ctx, a.configuration(g, 0, g.Held().Addresses, 0, true))
 	return err
 }
 
 // chooseAddresses gives a new guest free addresses.
-func (a *Agent) chooseAddresses(ctx context.Context, g *Guest) error {
-	addrs, err := a.book.Free(ctx, netip.Addr{}, g.name(), nil)
+func (a *Agent) chooseAddresses(ctx context.Context, g *guests.Guest) error {
+	addrs, err := a.book.Free(ctx, netip.Addr{}, g.Name(), nil)
 	if err != nil {
 		return err
 	}
-	a.guests.giveAddresses(g, addrs)
-	a.book.Release(g.name(), netip.Addr{})
+	a.guests.GiveAddresses(g, addrs)
+	a.book.Release(g.Name(), netip.Addr{})
 	return nil
 }
 
@@ -170,35 +168,22 @@ func (a *Agent) guestDir(name, epoch string) string {
 }
 
 // openTaps makes one tap for each NIC, named by the guest's number.
-func (a *Agent) openTaps(g *Guest) error {
-	g.remember(func(h *care.Held) { h.Taps = nil }) // an abort may write it down meanwhile
-	for i := range g.Held.Description.NICs {
-		name := tapName(g.Held.Number, i)
+func (a *Agent) openTaps(g *guests.Guest) error {
+	g.Remember(func(h *care.Held) { h.Taps = nil }) // an abort may write it down meanwhile
+	for i := range g.Held().Description.NICs {
+		name := guests.TapName(g.Held().Number, i)
 		tap, err := netstate.OpenTap(name, tapQueue, a.config.Network.Bridge, a.config.Network.MTU)
 		if err != nil {
-			return fmt.Errorf("guest %s: %w", g.name(), err)
+			return fmt.Errorf("guest %s: %w", g.Name(), err)
 		}
-		g.Taps = append(g.Taps, tap)
-		g.remember(func(h *care.Held) { h.Taps = append(h.Taps, name) })
+		g.AddTap(name, tap)
 	}
 	return nil
 }
 
-// tapName is the name of the tap of NIC i of the guest with that number.
-func tapName(number, i int) string { return fmt.Sprintf("gwt%d%c", number, 'a'+i) }
-
-// tapped says whether there is such a tap, of either NIC, although no guest is known to have that number: a QEMU has it of which nothing is
-// written down, as its agent was killed before. No guest could come here by that number.
-func tapped(number int) bool {
-	return slices.ContainsFunc([]int{0, 1}, func(nic int) bool {
-		_, err := net.InterfaceByName(tapName(number, nic))
-		return err == nil
-	})
-}
-
 // spec is how QEMU is to run the guest here.
-func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
-	d := g.Held.Description
+func (a *Agent) spec(g *guests.Guest, incoming bool) (qemu.Spec, error) {
+	d := g.Held().Description
 	image := a.config.ImageOf(d.Image)
 	if image.Kernel == "" && d.Image != "" && d.Image != config.TinyImage {
 		return qemu.Spec{}, d.Wrong("image %q is unknown on host %s; it has: %s", d.Image, a.config.Host, lists.OrNone(a.config.ImageNames()))
@@ -208,20 +193,20 @@ func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 			"guest %s: host %s has no guest image; run `make build` and name it in the agent's configuration", d.Name, a.config.Host)}
 	}
 	spec := qemu.Spec{
-		Name: d.Name, Memory: d.Memory, VCPUs: max(d.VCPUs, 1), Dir: g.Held.Dir, Incoming: incoming,
+		Name: d.Name, Memory: d.Memory, VCPUs: max(d.VCPUs, 1), Dir: g.Held().Dir, Incoming: incoming,
 		Kernel: image.Kernel, Initrd: image.Initrd, Cmdline: image.Cmdline, Root: image.Root, Disks: d.Disks, Port: line.Port(d),
 	}
 	for i, n := range d.NICs {
-		spec.NICs = append(spec.NICs, qemu.NIC{ID: fmt.Sprintf("net%d", i), MAC: n.MAC, Tap: g.Taps[i]})
+		spec.NICs = append(spec.NICs, qemu.NIC{ID: fmt.Sprintf("net%d", i), MAC: n.MAC, Tap: g.Taps()[i]})
 	}
 	return spec, nil
 }
 
 // configuration tells the guest to use addresses on its NIC number nic, here.
-func (a *Agent) configuration(g *Guest, nic int, addrs []migration.Address, table int, main bool) guest.Configure {
-	c := guest.Configure{MAC: g.Held.Description.NICs[nic].MAC, Table: table, Main: main, TxQueueLen: 10000, MTU: a.config.Network.MTU}
+func (a *Agent) configuration(g *guests.Guest, nic int, addrs []migration.Address, table int, main bool) guest.Configure {
+	c := guest.Configure{MAC: g.Held().Description.NICs[nic].MAC, Table: table, Main: main, TxQueueLen: 10000, MTU: a.config.Network.MTU}
 	if table == 0 {
-		c.Table = g.Held.Table
+		c.Table = g.Held().Table
 	}
 	for _, addr := range addrs {
 		c.Addrs = append(c.Addrs, addr.Prefix)
@@ -242,19 +227,18 @@ func (a *Agent) configuration(g *Guest, nic int, addrs []migration.Address, tabl
 
 // attach finds a guest again that an earlier agent had under care. In one that stands still nobody
 // answers: its channel is reached when it is needed.
-func (a *Agent) attach(ctx context.Context, h care.Held) (*Guest, error) {
-	g := &Guest{Held: h}
+func (a *Agent) attach(ctx context.Context, h care.Held) (*guests.Guest, error) {
 	machine, err := described.Attach(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	g.Machine = machine
-	a.findTaps(g)
+	g := guests.New(h, machine)
+	g.FindTaps(a.log)
 	if h.Description.Silent() {
-		g.speakBy(a.fromOutside(g))
-	} else if status, err := machine.Status(ctx); err == nil && status == vm.Running && g.hasChannel() {
-		if _, err := g.reach(ctx, limits.Adopt); err != nil {
-			a.log.Warn("guest's channel is silent", "guest", g.name(), "error", err)
+		g.SpeakBy(a.fromOutside(g))
+	} else if status, err := machine.Status(ctx); err == nil && status == vm.Running && g.HasChannel() {
+		if _, err := g.Reach(ctx, limits.Adopt); err != nil {
+			a.log.Warn("guest's channel is silent", "guest", g.Name(), "error", err)
 		}
 	}
 	return g, nil
@@ -262,21 +246,21 @@ func (a *Agent) attach(ctx context.Context, h care.Held) (*Guest, error) {
 
 // apiForgetGuest ends the care of a guest where it was adopted; the guest runs on.
 func (a *Agent) apiForgetGuest(r *http.Request) (any, error) {
-	g, err := a.guests.find(r.PathValue("name"))
+	g, err := a.guests.Find(r.PathValue("name"))
 	if err != nil {
 		return nil, err
 	}
 	wrong := func(why string) error {
-		return &migration.Problem{Code: migration.CodeUsage, Text: "forget guest " + g.name() + ": " + why}
+		return &migration.Problem{Code: migration.CodeUsage, Text: "forget guest " + g.Name() + ": " + why}
 	}
-	if g.Held.Description.QMP == "" {
+	if g.Held().Description.QMP == "" {
 		return nil, wrong("the agent started it here, also if it was adopted and has come back, and nobody else cares for it; power it off to end that, its disks stay")
 	}
-	if err := a.guests.takeHere(g, "forget"); err != nil {
+	if err := a.guests.TakeHere(g, "forget"); err != nil {
 		return nil, err
 	}
-	defer g.drop("forget")
-	if len(a.detours.List(g.name())) > 0 {
+	defer g.Drop("forget")
+	if len(a.detours.List(g.Name())) > 0 {
 		return nil, wrong("packets of its former addresses still take a tunnel here; wait for the end of its lease")
 	}
 	return nil, a.letGo(g)
@@ -284,48 +268,48 @@ func (a *Agent) apiForgetGuest(r *http.Request) (any, error) {
 
 // letGo ends the care of a guest: one that we started ends, one that was adopted
 // here goes on.
-func (a *Agent) letGo(g *Guest) error {
-	if g.Held.Description.QMP == "" {
+func (a *Agent) letGo(g *guests.Guest) error {
+	if g.Held().Description.QMP == "" {
 		a.discard(g)
-		return a.guests.forget(g)
+		return a.guests.Forget(g)
 	}
-	g.closeFiles()
-	if err := a.guests.forget(g); err != nil {
+	g.CloseFiles()
+	if err := a.guests.Forget(g); err != nil {
 		return err
 	}
-	os.RemoveAll(g.Held.Dir) //nolint:errcheck // last: a guest that is remembered without it could not be moved
+	os.RemoveAll(g.Held().Dir) //nolint:errcheck // last: a guest that is remembered without it could not be moved
 	return nil
 }
 
 // stopGuest ends a guest and removes what was made for it.
-func (a *Agent) stopGuest(ctx context.Context, g *Guest) error {
+func (a *Agent) stopGuest(ctx context.Context, g *guests.Guest) error {
 	var err error
-	if g.Machine != nil {
-		err = g.Machine.Quit(ctx)
+	if g.Machine() != nil {
+		err = g.Machine().Quit(ctx)
 	}
-	for _, d := range a.detours.List(g.name()) {
+	for _, d := range a.detours.List(g.Name()) {
 		err = errors.Join(err, a.detours.Remove(ctx, d.ID))
 	}
 	a.discard(g)
-	return errors.Join(err, a.guests.forget(g))
+	return errors.Join(err, a.guests.Forget(g))
 }
 
 // discard ends what was made for a guest here, without a word to anybody, and lets go of its name.
-func (a *Agent) discard(g *Guest) {
+func (a *Agent) discard(g *guests.Guest) {
 	a.dismantle(g)
-	a.guests.settled(g)
+	a.guests.Settled(g)
 }
 
 // dismantle is discard for a guest whose name nobody else is to have yet.
-func (a *Agent) dismantle(g *Guest) {
-	if g.Machine != nil {
-		if err := limits.EndGuest.Do(context.Background(), g.Machine.Quit); err != nil {
-			a.log.Error("end qemu", "guest", g.name(), "error", err)
+func (a *Agent) dismantle(g *guests.Guest) {
+	if g.Machine() != nil {
+		if err := limits.EndGuest.Do(context.Background(), g.Machine().Quit); err != nil {
+			a.log.Error("end qemu", "guest", g.Name(), "error", err)
 		}
 	}
-	g.closeFiles()
-	logs.Keep(g.Held.Dir, a.config.StatePath("logs"), a.log)
-	if err := os.RemoveAll(g.Held.Dir); err != nil {
-		a.log.Warn("remove guest's directory", "guest", g.name(), "error", err)
+	g.CloseFiles()
+	logs.Keep(g.Held().Dir, a.config.StatePath("logs"), a.log)
+	if err := os.RemoveAll(g.Held().Dir); err != nil {
+		a.log.Warn("remove guest's directory", "guest", g.Name(), "error", err)
 	}
 }

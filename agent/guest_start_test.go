@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/internal/need"
 	"godwit/migration"
 )
@@ -41,7 +42,7 @@ func TestStartWhileOneComes(t *testing.T) {
 		if says := err != nil && strings.Contains(err.Error(), "migration m-00000001 brings"); says == over {
 			t.Errorf("%s: %v", landing, err)
 		}
-		if err := a.guests.nameFree(d.Name); err != nil {
+		if err := a.guests.NameFree(d.Name); err != nil {
 			t.Errorf("%s: then %v", landing, err)
 		}
 	}
@@ -50,13 +51,13 @@ func TestStartWhileOneComes(t *testing.T) {
 // TestWordsOutliveTheGuest: what a guest has said to its console is kept when its directory goes.
 func TestWordsOutliveTheGuest(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: a.guestDir("web", "9999")}}
-	if err := errors.Join(os.MkdirAll(g.Held.Dir, 0o700), os.WriteFile(filepath.Join(g.Held.Dir, "serial.log"), []byte("last words"), 0o600)); err != nil {
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}, Dir: a.guestDir("web", "9999")}, nil)
+	if err := errors.Join(os.MkdirAll(g.Held().Dir, 0o700), os.WriteFile(filepath.Join(g.Held().Dir, "serial.log"), []byte("last words"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	a.dismantle(g)
 	kept, err := os.ReadFile(a.config.StatePath("logs", "web-9999-serial.log"))
-	if _, here := os.Stat(g.Held.Dir); err != nil || string(kept) != "last words" || !errors.Is(here, os.ErrNotExist) {
+	if _, here := os.Stat(g.Held().Dir); err != nil || string(kept) != "last words" || !errors.Is(here, os.ErrNotExist) {
 		t.Errorf("%q is kept, %v; its directory: %v", kept, err, here)
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"slices"
 
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
+	"godwit/agent/line"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
@@ -23,12 +25,12 @@ type listing struct {
 }
 
 // listConnections asks the guest, beside what else it is asked.
-func listConnections(ctx context.Context, g *Guest, addrs []netip.Addr) <-chan listing {
+func listConnections(ctx context.Context, g *guests.Guest, addrs []netip.Addr) <-chan listing {
 	answer := make(chan listing, 1)
-	channel := g.channel()
+	channel := g.Channel()
 	go func() {
 		if channel == nil {
-			answer <- listing{err: errNoChannel}
+			answer <- listing{err: line.ErrNone}
 			return
 		}
 		ctx, cancel := limits.Survey.On(ctx)
@@ -55,8 +57,8 @@ func (m *incoming) survive(ctx context.Context) {
 	case m.work.listedBefore != nil:
 		before = <-m.work.listedBefore
 		m.work.listedBefore = nil
-	case !g.hasChannel():
-		before.err = errNoChannel
+	case !g.HasChannel():
+		before.err = line.ErrNone
 	}
 	after := before
 	if before.err == nil && !o.Keeps {
@@ -76,18 +78,18 @@ func (m *incoming) survive(ctx context.Context) {
 
 // atHome says whether all addresses of the guest are at home here by now.
 func (m *incoming) atHome() bool {
-	held := m.work.guest.held().Addresses
+	held := m.work.guest.Held().Addresses
 	return len(held) > 0 && !slices.ContainsFunc(held, func(addr migration.Address) bool { return addr.Home != m.a.config.Host })
 }
 
 // followSurvival looks what became of the connections that a detour still carried; last: before it ends.
-func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour, last bool) {
+func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.Detour, last bool) {
 	id := migrationOf(d.ID)
 	rep, now, ok := a.told(id)
-	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.channel() == nil {
+	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.Channel() == nil {
 		return
 	}
-	if !last && !g.asks.ListsAgain(d, rep.Survival.Tunnelled) {
+	if !last && !g.Asks().ListsAgain(d, rep.Survival.Tunnelled) {
 		return
 	}
 	if last { // an end does not wait for a list that takes long
@@ -143,7 +145,7 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 	}
 	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
-	users, err := m.guest.channel().Users(ctx, migration.Bare(m.plan.Held)...)
+	users, err := m.guest.Channel().Users(ctx, migration.Bare(m.plan.Held)...)
 	m.noteRoom(users.MPTCP)
 	m.plan.Connections = users.MPTCP
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/internal/clock"
@@ -37,7 +38,7 @@ func TestNotListed(t *testing.T) {
 
 // TestGuestWithoutChannel: of a guest that has no channel it is not said that its channel is silent, nor that it was.
 func TestGuestWithoutChannel(t *testing.T) {
-	m := landing(t, &Guest{})
+	m := landing(t, guests.New(care.Held{}, nil))
 	m.plan.Network, m.plan.Next = "tunnel", m.plan.Held
 	if err := m.handOver(t.Context()); err != nil {
 		t.Fatal(err)
@@ -90,12 +91,12 @@ func (c closing) Connections(context.Context, ...netip.Addr) (guest.Connections,
 func TestLastUserHasEnded(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		closed := guest.Connection{Kind: guest.KindTCP, Local: netip.MustParseAddrPort("10.1.1.5:40000"), Remote: netip.MustParseAddrPort("198.18.0.8:5432"), Outward: true, Over: true}
-		g := askedBy(closing{closed: closed}, &Guest{Held: care.Held{Description: config.Description{Name: "web"}}})
+		g := askedBy(closing{closed: closed}, guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
 		d := visitsByTunnel(t, a)
 		d.Tunnel, d.Until = tunnel.Config{}, time.Now().Add(time.Hour)
-		a.guests.byName[g.name()] = g
+		underCare(t, a.guests, g.Name(), g)
 		place(a, d)
-		rec := record.New("rome", migration.Plan{ID: d.ID, Guest: g.name()}, time.Now())
+		rec := record.New("rome", migration.Plan{ID: d.ID, Guest: g.Name()}, time.Now())
 		a.records.Add(rec)
 		const most = 300 // they are not looked at each second
 		s := &record.Survival{Total: most, Tunnelled: most}

@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -57,8 +58,8 @@ func activeNIC(d config.Description, owned [][]netip.Prefix) (int, error) {
 
 // claim has a guest that is adopted hold addrs, each once, or says which of them is somebody else's: what is led to a guest,
 // and answered for, must be its own, whatever it says of itself. Of two that come with the same at once one gets it.
-func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
-	d := g.Held.Description
+func (a *Agent) claim(g *guests.Guest, addrs []migration.Address) error {
+	d := g.Held().Description
 	addrs = once(addrs)
 	if n := len(addrs); n > migration.MostAddresses {
 		return refuseAdoption(d, "it has %d addresses of this site's subnet, and no more than %d move with a guest; name those in addresses", n, migration.MostAddresses)
@@ -82,7 +83,7 @@ func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
 				return refuseAdoption(d, "its address %s is %s here; take it from the guest, or name in addresses those that are its own", addr, whose)
 			}
 		}
-		a.guests.giveAddresses(g, addrs)
+		a.guests.GiveAddresses(g, addrs)
 		return nil
 	})
 }
@@ -116,7 +117,7 @@ func (m *outgoing) noteUntold(info guest.Info) {
 	if m.plan.KeepsAddress() && m.plan.FromSite == m.plan.ToSite {
 		return // its NIC stays on the same LAN, with all that it has
 	}
-	untold := m.a.untold(m.guest.held(), info)
+	untold := m.a.untold(m.guest.Held(), info)
 	if len(untold) == 0 {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
@@ -18,7 +19,7 @@ import (
 )
 
 // having is a guest with a channel whose two NICs have these addresses.
-func having(t *testing.T, first, second []string) *Guest {
+func having(t *testing.T, first, second []string) *guests.Guest {
 	t.Helper()
 	var info guest.Info
 	for i, addrs := range [][]string{first, second} {
@@ -29,7 +30,7 @@ func having(t *testing.T, first, second []string) *Guest {
 		info.NICs = append(info.NICs, nic)
 	}
 	g := talking(t, map[string]guest.Handler{"info": answers(info, nil)})
-	g.Held.Description.Channel = "/run/web/guest.sock"
+	g.Remember(func(h *care.Held) { h.Description.Channel = "/run/web/guest.sock" })
 	return g
 }
 
@@ -68,16 +69,18 @@ func TestAdoptedAddresses(t *testing.T) {
 	} {
 		g := having(t, c.first, c.second)
 		for _, addr := range c.named {
-			g.Held.Description.Addresses = append(g.Held.Description.Addresses, migration.Address{Prefix: netip.MustParsePrefix(addr)})
+			g.Remember(func(h *care.Held) {
+				h.Description.Addresses = append(h.Description.Addresses, migration.Address{Prefix: netip.MustParsePrefix(addr)})
+			})
 		}
 		err := a.learn(t.Context(), g)
 		refusedBy(t, c.name, err, c.refused)
 		var held []string
-		for _, addr := range g.Held.Addresses {
+		for _, addr := range g.Held().Addresses {
 			held = append(held, addr.Prefix.String())
 		}
-		if err == nil && (g.Held.Active != c.active || !slices.Equal(held, c.held)) {
-			t.Errorf("%s: NIC %d, %v; want %d, %v", c.name, g.Held.Active, held, c.active, c.held)
+		if err == nil && (g.Held().Active != c.active || !slices.Equal(held, c.held)) {
+			t.Errorf("%s: NIC %d, %v; want %d, %v", c.name, g.Held().Active, held, c.active, c.held)
 		}
 	}
 }
@@ -90,10 +93,10 @@ func TestAdoptedClaims(t *testing.T) {
 	at := func(addr string) []migration.Address {
 		return []migration.Address{{Prefix: netip.MustParsePrefix(addr)}}
 	}
-	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: at("10.2.1.30/24")}}
-	coming := &Guest{Held: care.Held{Description: config.Description{Name: "mail"}}}
-	a.guests.expectAgain(coming)
-	a.guests.giveAddresses(coming, at("10.2.1.31/24"))
+	underCare(t, a.guests, "db", guests.New(care.Held{Description: config.Description{Name: "db"}, Addresses: at("10.2.1.30/24")}, nil))
+	coming := guests.New(care.Held{Description: config.Description{Name: "mail"}}, nil)
+	a.guests.ExpectAgain(coming)
+	a.guests.GiveAddresses(coming, at("10.2.1.31/24"))
 	place(a, &detour.Detour{ID: "m-00000001", Guest: "shop", Away: []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.32")}}})
 	place(a, &detour.Detour{ID: "m-00000002", Guest: "web", Away: []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.33")}}})
 	if err := a.book.Promise(netip.MustParseAddr("10.2.1.34"), "wiki"); err != nil {
@@ -111,21 +114,23 @@ func TestAdoptedClaims(t *testing.T) {
 	} {
 		says := having(t, []string{"10.2.1.21/24", addr}, nil)
 		named := having(t, []string{"10.2.1.21/24", addr}, nil)
-		named.Held.Description.Addresses = at(addr)
+		named.Remember(func(h *care.Held) { h.Description.Addresses = at(addr) })
 		silent := having(t, nil, nil)
-		silent.Held.Description.Channel, silent.Held.Description.Addresses = "", at(addr)
-		for how, g := range map[string]*Guest{"says": says, "named": named, "silent": silent} {
+		silent.Remember(func(h *care.Held) { h.Description.Channel, h.Description.Addresses = "", at(addr) })
+		for how, g := range map[string]*guests.Guest{"says": says, "named": named, "silent": silent} {
 			err := a.learn(t.Context(), g)
 			refusedBy(t, addr+", "+how, err, refused)
-			if err != nil && (len(g.Held.Addresses) > 0 || strings.Contains(err.Error(), "\n")) {
-				t.Errorf("%s, %s: holds %v, %v", addr, how, g.Held.Addresses, err)
+			if err != nil && (len(g.Held().Addresses) > 0 || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("%s, %s: holds %v, %v", addr, how, g.Held().Addresses, err)
 			}
 		}
 	}
 	for addr, refused := range map[string]string{"10.1.1.20/24": "", "10.1.1.1/24": "10.1.1.1 is the router"} {
 		away := having(t, nil, nil)
-		away.Held.Description.Channel, away.Held.Description.Addresses = "", []migration.Address{{
-			Prefix: netip.MustParsePrefix(addr), Gateway: netip.MustParseAddr("10.1.1.1"), Home: "paris"}}
+		away.Remember(func(h *care.Held) {
+			h.Description.Channel, h.Description.Addresses = "", []migration.Address{{
+				Prefix: netip.MustParsePrefix(addr), Gateway: netip.MustParseAddr("10.1.1.1"), Home: "paris"}}
+		})
 		refusedBy(t, addr+" of another site", a.learn(t.Context(), away), refused)
 	}
 }
@@ -154,8 +159,10 @@ func TestUntoldAddresses(t *testing.T) {
 		{"on the same LAN", []string{"10.2.1.20/24", "10.2.1.21/24"}, nil, "rome", nil},
 	} {
 		g := having(t, c.first, c.second)
-		g.Held.Addresses = []migration.Address{here("10.2.1.20/24", "rome"), here("10.1.1.20/24", "paris")}
-		plan := migration.Plan{Guest: "web", FromSite: "rome", ToSite: c.to, Network: "tunnel", Held: g.Held.Addresses}
+		g.Remember(func(h *care.Held) {
+			h.Addresses = []migration.Address{here("10.2.1.20/24", "rome"), here("10.1.1.20/24", "paris")}
+		})
+		plan := migration.Plan{Guest: "web", FromSite: "rome", ToSite: c.to, Network: "tunnel", Held: g.Held().Addresses}
 		m := &outgoing{a: a, guest: g, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 		if err := m.checkGuest(t.Context()); err != nil {
 			t.Errorf("%s: %v", c.name, err)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -21,35 +20,18 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
-	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
 )
 
-// TestOneGuestOfAName: of two guests of one name that are started or received at the same time
-// the second is refused before anything is made, as it would have the same directory.
-func TestOneGuestOfAName(t *testing.T) {
+// TestReceivedBesideOneOfItsName: of a guest whose name another has here, or comes with, nothing is made.
+func TestReceivedBesideOneOfItsName(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
-	named := func(name string) *Guest { return &Guest{Held: care.Held{Description: config.Description{Name: name}}} }
-	first, second, other := named("web"), named("web"), named("db")
-	if err := a.guests.expect(first); err != nil {
+	if err := a.guests.Expect(guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)); err != nil {
 		t.Fatal(err)
-	}
-	agenttest.Refused(t, "while the first is started", a.guests.expect(second), migration.CodeBusy, "web")
-	if err := a.guests.expect(other); err != nil || other.Held.Number == first.Held.Number {
-		t.Errorf("%v, number %d", err, other.Held.Number)
-	}
-	if err := a.guests.save(first); err != nil {
-		t.Fatal(err)
-	}
-	agenttest.Refused(t, "while the first is here", a.guests.expect(second), migration.CodeBusy, "web")
-	if err := a.guests.forget(first); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.guests.expect(second); err != nil {
-		t.Error(err)
 	}
 	m := &incoming{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Epoch: 2}, rec: record.New("rome", migration.Plan{}, a.clock()), work: &destinationWork{}}
 	m.work.preparation.Description.Name = "web"
@@ -60,13 +42,22 @@ func TestOneGuestOfAName(t *testing.T) {
 	}
 }
 
-// TestBusyWords: who finds a guest busy is told to abort what can be aborted, and nothing else.
-func TestBusyWords(t *testing.T) {
-	for busy, call := range map[string]bool{"m-00000001": true, "stop": false, "taken back by paris": false} {
-		g := &Guest{busy: busy}
-		if err := g.take("m-00000002"); err == nil || strings.Contains(err.Error(), "godwit abort") != call || !strings.Contains(err.Error(), busy) {
-			t.Errorf("%s: %v", busy, err)
-		}
+// TestGuestsCatchUp: what could not be written down of a guest is written all the time.
+func TestGuestsCatchUp(t *testing.T) {
+	a, g, _ := leasing(t)
+	dir := a.config.StatePath("guests")
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil { // a file where the directory should be
+		t.Fatal(err)
+	}
+	if err := a.guests.SaveIfHere(g); err == nil {
+		t.Fatal("written to what is no directory")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	a.catchUp()
+	if _, err := os.Stat(filepath.Join(dir, g.Name()+".json")); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -78,13 +69,13 @@ func TestAskedWhileItChanges(t *testing.T) {
 	addr := func(n byte) migration.Address {
 		return migration.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, n}), 24), Home: "paris"}
 	}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{addr(1), addr(2)}}}
-	a.guests.byName["web"] = g
-	before := g.held()
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{addr(1), addr(2)}}, nil)
+	underCare(t, a.guests, "web", g)
+	before := g.Held()
 	var all sync.WaitGroup
 	for _, f := range []func(){
 		func() {
-			g.remember(func(h *care.Held) {
+			g.Remember(func(h *care.Held) {
 				h.Addresses = slices.DeleteFunc(h.Addresses, func(x migration.Address) bool { return x.Prefix == addr(1).Prefix })
 				h.Addresses = append(h.Addresses, addr(1))
 			})
@@ -92,7 +83,7 @@ func TestAskedWhileItChanges(t *testing.T) {
 		func() { a.takenAddresses() },
 		func() { a.info(t.Context()) },
 		func() {
-			if err := a.guests.save(g); err != nil {
+			if err := a.guests.Save(g); err != nil {
 				t.Error(err)
 			}
 		},
@@ -123,7 +114,7 @@ func TestHostWithSilentGuests(t *testing.T) {
 	a := between(t)
 	for n := range 10 {
 		name := fmt.Sprint("web", n)
-		a.guests.byName[name] = &Guest{Held: care.Held{Description: config.Description{Name: name}}, Machine: hangs{}}
+		underCare(t, a.guests, name, guests.New(care.Held{Description: config.Description{Name: name}}, hangs{}))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -137,40 +128,6 @@ func TestHostWithSilentGuests(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestForgottenOnASlowDisk: who asks for guests while one is forgotten does not wait for the disk; one of its name that comes
-// meanwhile is written down after that.
-func TestForgottenOnASlowDisk(t *testing.T) {
-	s := &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
-	old, next := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}}
-	if err := s.save(old); err != nil {
-		t.Fatal(err)
-	}
-	asked, done := make(chan struct{}), make(chan struct{})
-	removeGuest = func(path string) error { close(asked); <-done; return statefile.Remove(path) }
-	defer func() { removeGuest = statefile.Remove }()
-	forgotten, looked, saved := make(chan error, 1), make(chan error, 1), make(chan error, 1)
-	go func() { forgotten <- s.forget(old) }()
-	<-asked
-	go func() { looked <- s.expect(next) }()
-	select {
-	case err := <-looked:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("it waits for the disk")
-	}
-	go func() { saved <- s.save(next) }()
-	close(done)
-	if err := errors.Join(<-forgotten, <-saved); err != nil {
-		t.Fatal(err)
-	}
-	var h care.Held
-	if data, err := os.ReadFile(filepath.Join(s.dir, "web.json")); err != nil || json.Unmarshal(data, &h) != nil || h.Epoch != 2 {
-		t.Errorf("written down: %s, %v", data, err)
-	}
 }
 
 // takesLong is a QEMU whose end takes its time.
@@ -190,7 +147,7 @@ func (q takesLong) Quit(context.Context) error {
 func TestStoppedOnce(t *testing.T) {
 	a := between(t)
 	q := takesLong{gone{done: make(chan struct{})}, make(chan struct{}, 2), make(chan struct{})}
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(t.TempDir(), "web-1")}, Machine: q}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(t.TempDir(), "web-1")}, q))
 	stop := func() chan error {
 		r, done := callFrom(t, "rome", "", nil), make(chan error, 1)
 		r.SetPathValue("name", "web")
@@ -219,8 +176,8 @@ func TestStoppedOnce(t *testing.T) {
 // tried with what is left of the guest, and be told to have failed.
 func TestAskedToMoveAsItLeaves(t *testing.T) {
 	a := between(t)
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-	if err := a.guests.save(g); err != nil {
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)
+	if err := a.guests.Save(g); err != nil {
 		t.Fatal(err)
 	}
 	pipe := a.config.StatePath("journal", "m-000000ff.journal")
@@ -236,23 +193,15 @@ func TestAskedToMoveAsItLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(a.guests.forget(g), os.Remove(pipe), w.Close()); err != nil {
+	if err := errors.Join(a.guests.Forget(g), os.Remove(pipe), w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	agenttest.Refused(t, "it has left", <-asked, migration.CodeUnknownGuest, "web", "not under care")
-	if g.migration() != "" {
-		t.Errorf("it is busy with %s", g.migration())
+	if g.Migration() != "" {
+		t.Errorf("it is busy with %s", g.Migration())
 	}
-	if err := a.guests.save(&Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}}); err != nil {
+	if err := a.guests.Save(guests.New(care.Held{Description: config.Description{Name: "web"}, Epoch: 2}, nil)); err != nil {
 		t.Fatal(err)
 	}
-	agenttest.Refused(t, "it has come back", a.guests.takeHere(g, "stop"), migration.CodeBusy, "web", "try again")
-}
-
-// TestNobodyToAsk: a guest without a channel is not waited for.
-func TestNobodyToAsk(t *testing.T) {
-	g := &Guest{Machine: vmOf{}}
-	if c, err := g.reach(t.Context(), limits.AskGuest); !errors.Is(err, errNoChannel) || c != nil || g.hasChannel() {
-		t.Errorf("reached %v, %v", c, err)
-	}
+	agenttest.Refused(t, "it has come back", a.guests.TakeHere(g, "stop"), migration.CodeBusy, "web", "try again")
 }

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
@@ -44,7 +45,7 @@ func keepOld(t *testing.T, a *Agent, name string, rep record.Report) {
 // as little is begun or believed by it here.
 func TestShortAnswersAsWhole(t *testing.T) {
 	a := between(t)
-	a.guests.expectAgain(&Guest{Held: care.Held{Description: config.Description{Name: "web"}}}) // it may run here
+	a.guests.ExpectAgain(guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)) // it may run here
 	p := goodPreparation()
 	came, left := map[migration.Outcome]migration.Plan{}, map[migration.Outcome]migration.Plan{}
 	for i, outcome := range []migration.Outcome{migration.Completed, migration.Aborted, migration.Failed} {

@@ -3,6 +3,8 @@ package agent
 import (
 	"testing"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
@@ -24,7 +26,7 @@ func TestAckOnlyToASourceThatWaitsForIt(t *testing.T) {
 		facts := vm.Facts{Hold: hold}
 		in := &incoming{
 			plan: migration.Plan{Transfer: "lanes"},
-			work: &destinationWork{guest: &Guest{}, preparation: talk.Preparation{Facts: facts}},
+			work: &destinationWork{guest: guests.New(care.Held{}, nil), preparation: talk.Preparation{Facts: facts}},
 		}
 		if opts := in.options(); opts.HoldSwitchover != want {
 			t.Errorf("%s: the destination acknowledges: %v", hold, opts.HoldSwitchover)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/compare"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
@@ -43,7 +44,7 @@ type incoming struct {
 	broke     atomic.Pointer[migration.Problem] // why the guest did not arrive whole, before that is final; nil: it may
 
 	mu    sync.Mutex
-	shown *Guest        // see visible
+	shown *guests.Guest // see visible
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
 	over  error // why nothing more will happen; nil: it may
@@ -241,7 +242,7 @@ func (m *incoming) takeGuest() {
 	if m.ended() {
 		return
 	}
-	if err := m.work.guest.take(m.plan.ID); err != nil {
+	if err := m.work.guest.Take(m.plan.ID); err != nil {
 		m.a.log.Error("take guest", "migration", m.plan.ID, "error", err)
 	}
 }
@@ -269,27 +270,27 @@ func (m *incoming) journal(state migration.Destination) written.Destination {
 	g := m.work.guest
 	m.mu.Unlock()
 	if g != nil {
-		j.Held = g.held()
+		j.Held = g.Held()
 	}
 	return j
 }
 
 // setGuest is for the effects, whose the guest is; see visible.
-func (m *incoming) setGuest(g *Guest) {
+func (m *incoming) setGuest(g *guests.Guest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.work.guest = g
 }
 
 // show makes the guest visible, once its QEMU stands.
-func (m *incoming) show(g *Guest) {
+func (m *incoming) show(g *guests.Guest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.shown = g
 }
 
 // visible is the guest for who serves calls and streams, at any time: it has a QEMU, or is nil.
-func (m *incoming) visible() *Guest {
+func (m *incoming) visible() *guests.Guest {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.shown
@@ -353,8 +354,8 @@ func (m *incoming) finish() {
 		m.a.log.Warn("forget what could not be written", "migration", m.plan.ID, "error", err)
 	}
 	if m.work.guest != nil {
-		m.work.guest.drop(m.plan.ID) // before the source hears that it is over, and somebody moves it on
-		m.a.guests.settled(m.work.guest)
+		m.work.guest.Drop(m.plan.ID) // before the source hears that it is over, and somebody moves it on
+		m.a.guests.Settled(m.work.guest)
 	}
 	if state.Landing == migration.Landed {
 		m.rec.Event(migration.MigrationDone)

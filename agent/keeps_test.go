@@ -20,6 +20,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/disks"
+	"godwit/agent/guests"
 	"godwit/agent/outside"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -55,7 +56,7 @@ func TestDetourOfNothingIsKept(t *testing.T) {
 func TestDetourEndsBeforeItLeads(t *testing.T) {
 	a, g, d := leasing(t)
 	displace(a, d.ID)
-	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: "m-00000009", Guest: g.name()}, work: &sourceWork{}}
+	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: "m-00000009", Guest: g.Name()}, work: &sourceWork{}}
 	if err := m.leadAway(); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("%v", err)
 	}
@@ -91,7 +92,7 @@ func comes(t *testing.T, a *Agent) *incoming {
 func TestRefusedArrivalLeavesDisks(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	path := diskOf(t, a, "web", 2)
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
 	m := comes(t, a)
 	if err := m.receive(t.Context()); err == nil {
 		t.Fatal("it was received")
@@ -107,7 +108,7 @@ func TestRefusedArrivalLeavesDisks(t *testing.T) {
 // TestPrepareOfAKnownName is refused before anything is written down.
 func TestPrepareOfAKnownName(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
-	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
 	_, err := a.incomingFor(talk.Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Epoch: 2}})
 	refusedBy(t, "a guest of that name is here", err, "of that name is on this host")
 	if found, err := filepath.Glob(a.config.StatePath("journal", "*")); err != nil || len(found) > 0 {
@@ -132,7 +133,7 @@ func givenUpDisksAreKept(t *testing.T, ran func(m *incoming, so bool)) {
 	path := diskOf(t, a, "web", 2)
 	m := comes(t, a)
 	ran(m, true)
-	m.work.guest = &Guest{Held: care.Held{Description: m.work.preparation.Description, Dir: t.TempDir()}}
+	m.work.guest = guests.New(care.Held{Description: m.work.preparation.Description, Dir: t.TempDir()}, nil)
 	for range 2 { // it may be repeated
 		if err := m.sendBack(t.Context()); err != nil {
 			t.Fatal(err)
@@ -164,7 +165,7 @@ func TestTakenIsNotForgotten(t *testing.T) {
 	m := comes(t, a)
 	next := netip.MustParsePrefix("10.2.1.10/24")
 	m.plan.Next = []migration.Address{{Prefix: next, Home: "rome"}}
-	m.work.guest = &Guest{}
+	m.work.guest = guests.New(care.Held{}, nil)
 	looks := make(chan struct{}, 2)
 	m.work.guard = addresses.Watch(t.Context(), migration.Bare(m.plan.Next), time.Millisecond, func(context.Context, netip.Addr) (string, bool) {
 		select {
@@ -192,7 +193,7 @@ func TestRefusedByItsGuest(t *testing.T) {
 	m.work.taken = map[netip.Addr]string{} // it was free when the LAN was asked
 	d := goodPreparation().Description
 	d.Agent = config.AgentDHCP
-	m.work.guest = askedBy(refusing{}, &Guest{Held: care.Held{Description: d}})
+	m.work.guest = askedBy(refusing{}, guests.New(care.Held{Description: d}, nil))
 	var said bytes.Buffer
 	m.a.log = slog.New(slog.NewTextHandler(&said, nil))
 	err := m.setNext(t.Context())
@@ -260,14 +261,14 @@ func TestNextOfAnotherGuest(t *testing.T) {
 		return err
 	}
 	has := func(name string) {
-		a.guests.byName = map[string]*Guest{name: {Held: care.Held{
-			Description: config.Description{Name: name}, Addresses: []migration.Address{{Prefix: p.Plan.Next[0].Prefix}}}}}
+		a.guests = guests.In(t.TempDir())
+		underCare(t, a.guests, name, guests.New(care.Held{Addresses: []migration.Address{{Prefix: p.Plan.Next[0].Prefix}}}, nil))
 	}
 	has("db")
 	agenttest.Refused(t, "it is db's", prepare(), migration.CodeAddress, "guest db has it")
 	has("web")
 	agenttest.Refused(t, "it is its own", prepare(), migration.CodeAsked, "gave it up")
-	a.guests.byName = map[string]*Guest{}
+	a.guests = guests.In(t.TempDir())
 	a.book.Release("web", netip.Addr{})
 	if err := a.book.Promise(next, "db"); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/nameserver/nametest"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -38,10 +39,10 @@ import (
 // later migration would else hand over the right that was taken back.
 func TestTakenBackHoldsAfterARestart(t *testing.T) {
 	a := startedAgain(t)
-	g, _ := haltedGuest(a, "web")
-	g.Held = goodHeld(a.config.Run)
-	g.Held.Epoch = 1
-	if err := a.guests.save(g); err != nil {
+	g, _ := haltedGuest(t, a, "web")
+	becomes(g, goodHeld(a.config.Run))
+	g.Remember(func(h *care.Held) { h.Epoch = 1 })
+	if err := a.guests.Save(g); err != nil {
 		t.Fatal(err)
 	}
 	state, _, err := sourceDoing(t, migration.Release).Step(migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "taken back"}})
@@ -53,8 +54,8 @@ func TestTakenBackHoldsAfterARestart(t *testing.T) {
 	journalOf(t, a, "m-00000001", j)
 	a.resumeMigrations(a.ctx, nil)
 	a.actors.Wait()
-	if kept := onDisk(t, a).Epoch; g.held().Epoch != state.Epoch || kept != state.Epoch {
-		t.Errorf("it is here by epoch %d, %d on the disk; taken back: %d", g.held().Epoch, kept, state.Epoch)
+	if kept := onDisk(t, a).Epoch; g.Held().Epoch != state.Epoch || kept != state.Epoch {
+		t.Errorf("it is here by epoch %d, %d on the disk; taken back: %d", g.Held().Epoch, kept, state.Epoch)
 	}
 }
 
@@ -62,7 +63,7 @@ func TestTakenBackHoldsAfterARestart(t *testing.T) {
 func TestHalfStarted(t *testing.T) {
 	a := between(t)
 	h, ended := starving(t, a)
-	if err := a.guests.begin(&Guest{Held: h}); err != nil {
+	if err := a.guests.Begin(guests.New(h, nil)); err != nil {
 		t.Fatal(err)
 	}
 	lost := a.readopt(t.Context())
@@ -71,12 +72,12 @@ func TestHalfStarted(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("its QEMU lives")
 	}
-	held, errs := a.guests.remembered()
+	held, errs := a.guests.Remembered()
 	left, err := os.ReadDir(filepath.Join(a.config.Run, "guests"))
-	if len(lost)+len(held)+len(errs)+len(left)+len(a.guests.all()) > 0 || err != nil {
-		t.Errorf("lost %v; remembered %v, %v; left %v, %v; under care %v", lost, held, errs, left, err, a.guests.all())
+	if len(lost)+len(held)+len(errs)+len(left)+len(a.guests.All()) > 0 || err != nil {
+		t.Errorf("lost %v; remembered %v, %v; left %v, %v; under care %v", lost, held, errs, left, err, a.guests.All())
 	}
-	if err := a.guests.nameFree("web"); err != nil {
+	if err := a.guests.NameFree("web"); err != nil {
 		t.Error(err)
 	}
 }
@@ -92,11 +93,11 @@ func TestStartIsWrittenDown(t *testing.T) {
 		for dir, words := range map[string]string{"": "executable file not found", image: "not a directory"} {
 			a := bareAgent(t, &config.Config{Host: "rome", Image: config.Image{Kernel: image, Initrd: image}, Network: config.Network{MTU: 1500}})
 			if a.ctx = t.Context(); dir != "" { // in which nothing can be written
-				a.guests.dir = dir
+				a.guests = guests.In(dir)
 			}
 			_, err := a.startGuest(t.Context(), goodPreparation().Description)
 			refusedBy(t, "without QEMU", err, words)
-			if held, errs := a.guests.remembered(); len(held) > 0 || dir == "" && len(errs) > 0 {
+			if held, errs := a.guests.Remembered(); len(held) > 0 || dir == "" && len(errs) > 0 {
 				t.Errorf("remembered: %v, %v", held, errs)
 			}
 		}
@@ -121,17 +122,17 @@ func TestTapOfNobodysGuest(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	inNamespace(t, func() error {
 		for number, nic := range map[int]int{1: 0, 2: 1} {
-			if err := exec.Command("ip", "tuntap", "add", tapName(number, nic), "mode", "tap").Run(); err != nil {
+			if err := exec.Command("ip", "tuntap", "add", guests.TapName(number, nic), "mode", "tap").Run(); err != nil {
 				return err
 			}
 		}
 		for _, name := range []string{"web", "db"} {
-			g := &Guest{Held: care.Held{Description: config.Description{Name: name, NICs: []config.NIC{{}}}}}
-			if err := a.guests.expect(g); err != nil {
+			g := guests.New(care.Held{Description: config.Description{Name: name, NICs: []config.NIC{{}}}}, nil)
+			if err := a.guests.Expect(g); err != nil {
 				return err
 			}
-			if g.Held.Number <= 2 {
-				t.Errorf("guest %s gets the tap of another, as number %d", name, g.Held.Number)
+			if g.Held().Number <= 2 {
+				t.Errorf("guest %s gets the tap of another, as number %d", name, g.Held().Number)
 			}
 		}
 		return nil
@@ -220,7 +221,7 @@ func TestNamesAreToldByTheNextAgent(t *testing.T) {
 	a.config.DNS = &server
 	p, live := goodPreparation(), a.ctx
 	m := &incoming{a: a, plan: p.Plan, rec: record.New("rome", p.Plan, time.Now()), work: &destinationWork{preparation: p}}
-	m.work.guest = &Guest{Held: m.expected()}
+	m.work.guest = guests.New(m.expected(), nil)
 	killed, kill := context.WithCancel(live)
 	kill()
 	a.ctx = killed
@@ -335,22 +336,28 @@ func TestNeighboursAreToldAgain(t *testing.T) {
 // which it could not be moved, or not at all.
 func TestForgottenBeforeItsDirectory(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
-	g := &Guest{Held: goodHeld(a.config.Run)}
-	g.Held.Description.QMP = "/run/web.sock"
-	if err := errors.Join(os.MkdirAll(g.Held.Dir, 0o700), a.guests.save(g)); err != nil {
+	g := guests.New(goodHeld(a.config.Run), nil)
+	g.Remember(func(h *care.Held) { h.Description.QMP = "/run/web.sock" })
+	if err := errors.Join(os.MkdirAll(g.Held().Dir, 0o700), a.guests.Save(g)); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { removeGuest = statefile.Remove }()
-	removeGuest = func(path string) error {
-		if _, err := os.Stat(g.Held.Dir); err != nil {
-			t.Errorf("it is remembered still: %v", err)
-		}
-		return statefile.Remove(path)
-	}
-	if err := a.letGo(g); err != nil {
+	file := a.config.StatePath("guests", "web.json")
+	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(g.Held.Dir); !errors.Is(err, os.ErrNotExist) {
+	if err := a.letGo(g); err == nil {
+		t.Fatal("it is forgotten")
+	}
+	if _, err := os.Stat(g.Held().Dir); err != nil {
+		t.Errorf("it is remembered still: %v", err)
+	}
+	if err := os.RemoveAll(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.guests.Save(g), a.letGo(g)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(g.Held().Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its directory is left: %v", err)
 	}
 }
@@ -366,7 +373,7 @@ func TestGivenAnotherAddress(t *testing.T) {
 	}
 	m.work.guest = askedBy(forgetful{silent: new(bool), has: guest.Info{NICs: []guest.NIC{
 		{MAC: p.Description.NICs[1].MAC, Addrs: []netip.Prefix{p.Plan.Next[0].Prefix, netip.MustParsePrefix("10.2.1.1/24"), given, netip.MustParsePrefix("10.1.1.33/24")}},
-	}}}, &Guest{Held: m.expected()})
+	}}}, guests.New(m.expected(), nil))
 	if err := m.replaceTaken(t.Context()); err != nil || m.plan.Next[0].Prefix != given || m.offer.Plan.Next[0].Prefix != given {
 		t.Errorf("%v, %v; want %s", m.plan.Next, err, given)
 	}

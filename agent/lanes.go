@@ -24,7 +24,7 @@ import (
 // and one TLS stream per pair of uplinks between.
 
 // outSocket is where QEMU sends memory that does not leave by connections of its own.
-func (m *outgoing) outSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }
+func (m *outgoing) outSocket() string { return filepath.Join(m.guest.Held().Dir, "out.sock") }
 
 // openLanes begins our own data path at the source, where memory takes that: QEMU finds it
 // when the copy begins, and lanes that stand. A path that answers nobody now is tried on, and
@@ -181,7 +181,7 @@ func (m *incoming) awaitLanes() error {
 	c := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.Hears(),
 		Most: datapath.MostStream(m.work.preparation.Facts.Memory), Beside: m.a.besideFrom(m.plan.From)}
 	if mayHandEarly(m.plan) {
-		dir := m.work.guest.Held.Dir
+		dir := m.work.guest.Held().Dir
 		c.Inlet = inletSocket(dir)
 		if err := inlet.Start(m.a.ctx, c.Inlet, filepath.Join(dir, "inlet.log")); err != nil {
 			return err
@@ -209,7 +209,7 @@ func (m *incoming) serveLane(s *peer.Stream) {
 		return
 	}
 	if g := m.visible(); s.Header.Number == 0 && !m.snapshot().Released && g != nil {
-		courtesy(m.a.ctx, g.Machine)
+		courtesy(m.a.ctx, g.Machine())
 	}
 	err := all.Serve(m.a.ctx, heardStream{s, m.noteHeard})
 	if err != nil && !errors.Is(err, context.Canceled) {

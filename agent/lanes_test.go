@@ -15,6 +15,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -71,7 +72,7 @@ func TestLanesArePrepared(t *testing.T) {
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "precopy"}
 	m := &outgoing{
-		a: a, guest: &Guest{Held: care.Held{Dir: t.TempDir()}}, link: link, plan: plan,
+		a: a, guest: guests.New(care.Held{Dir: t.TempDir()}, nil), link: link, plan: plan,
 		work: &sourceWork{laneKey: lanes.NewKey()}, rec: record.New("paris", plan, time.Now()),
 	}
 	begun := time.Now()

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/vm/guest"
 )
 
@@ -39,7 +41,7 @@ func TestLateJoins(t *testing.T) {
 				}
 				defer far.Close()
 				defer channel.Close()
-				joins, err := landing(t, askedBy(channel, &Guest{})).awaitJoin(t.Context())
+				joins, err := landing(t, askedBy(channel, guests.New(care.Held{}, nil))).awaitJoin(t.Context())
 				if c.want == "" && (err != nil || joins.Total != 3) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("%+v, %v; want %q", joins, err, c.want)
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/internal/child"
@@ -54,8 +55,8 @@ func TestShutdownRefuses(t *testing.T) {
 		if c.gone {
 			machine.Quit(t.Context())
 		}
-		g := &Guest{Machine: machine, Held: care.Held{Dir: t.TempDir()}}
-		g.Held.Description.Name = "web"
+		g := guests.New(care.Held{Dir: t.TempDir()}, machine)
+		g.Remember(func(h *care.Held) { h.Description.Name = "web" })
 		m := &incoming{
 			a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), inbox: make(chan migration.Input, 4),
 			work: &destinationWork{guest: g}, shown: g, state: c.state,

@@ -19,7 +19,7 @@ func (m *outgoing) noteMemory(ctx context.Context, memory *qemu.Memory) error {
 // compareMemory holds the guest's memory, which does not run yet, against what it was at
 // the source. The error names pages that differ.
 func (m *incoming) compareMemory(ctx context.Context) error {
-	machine := m.work.guest.Machine
+	machine := m.work.guest.Machine()
 	memory, err := compare.MemoryOf(ctx, machine)
 	if err != nil || memory == nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
 	"godwit/migration"
@@ -19,17 +20,19 @@ import (
 
 // withoutRouter is an agent whose configuration names no router of IPv6, and a guest that has an
 // address of it.
-func withoutRouter(t *testing.T) (*Agent, *Guest) {
+func withoutRouter(t *testing.T) (*Agent, *guests.Guest) {
 	t.Helper()
 	a := between(t)
 	n := &a.config.Network
 	n.Gateway4, n.V6 = netip.MustParseAddr("10.2.1.1"), netip.MustParsePrefix("fd00:2:1::/64")
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)
 	for _, addr := range []string{"10.2.1.20/24", "fd00:2:1::20/64"} {
 		p := netip.MustParsePrefix(addr)
-		g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: n.GatewayOf(p.Addr().Is4()), Home: "rome"})
+		g.Remember(func(h *care.Held) {
+			h.Addresses = append(h.Addresses, migration.Address{Prefix: p, Gateway: n.GatewayOf(p.Addr().Is4()), Home: "rome"})
+		})
 	}
-	a.guests.byName["web"] = g
+	underCare(t, a.guests, "web", g)
 	return a, g
 }
 
@@ -43,7 +46,7 @@ func TestLeavesWithAWayBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer g.drop(m.plan.ID)
+		defer g.Drop(m.plan.ID)
 		return m, a.wayBack(m.plan)
 	}
 	m, err := leave()
@@ -59,7 +62,8 @@ func TestLeavesWithAWayBack(t *testing.T) {
 	if got := m.plan.Held[1].Gateway; got != a.config.Network.Gateway6 {
 		t.Errorf("its router is %s", got)
 	}
-	g.Held.Addresses[1].Home, a.config.Network.Gateway6 = "oslo", netip.Addr{}
+	g.Remember(func(h *care.Held) { h.Addresses[1].Home = "oslo" })
+	a.config.Network.Gateway6 = netip.Addr{}
 	_, err = leave()
 	refusedBy(t, "at home elsewhere", err, "")
 }

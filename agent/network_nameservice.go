@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -44,31 +45,31 @@ func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan 
 
 // namesOver writes down that the name server is not to be told of the guest any more.
 func (a *Agent) namesOver(guest string) {
-	g, err := a.guests.find(guest)
-	if err != nil || !g.held().Unnamed {
+	g, err := a.guests.Find(guest)
+	if err != nil || !g.Held().Unnamed {
 		return
 	}
-	g.remember(func(h *care.Held) { h.Unnamed = false })
-	if err := a.guests.saveIfHere(g); err != nil { // it is told once more by the next agent
+	g.Remember(func(h *care.Held) { h.Unnamed = false })
+	if err := a.guests.SaveIfHere(g); err != nil { // it is told once more by the next agent
 		a.log.Warn("keep guest", "guest", guest, "error", err)
 	}
 }
 
 // namesAgain goes on telling the name server what an agent before this one did not get to. It is nil where that is nothing.
-func (a *Agent) namesAgain(g *Guest) (done <-chan struct{}) {
-	h := g.held()
+func (a *Agent) namesAgain(g *guests.Guest) (done <-chan struct{}) {
+	h := g.Held()
 	given, _ := h.Handed()
 	if !h.Unnamed || len(given) == 0 {
 		return nil
 	}
-	plan := migration.Plan{ID: given[0].Handover, Guest: g.name(), Next: given}
+	plan := migration.Plan{ID: given[0].Handover, Guest: g.Name(), Next: given}
 	return a.tellNames(plan, a.records.Find(plan.ID))
 }
 
 // resumeNames does so for all guests here but those that are coming: their migrations do.
 func (a *Agent) resumeNames() {
-	for _, g := range a.guests.all() {
-		if !a.isComing(g.name()) {
+	for _, g := range a.guests.All() {
+		if !a.isComing(g.Name()) {
 			a.namesAgain(g)
 		}
 	}
@@ -76,20 +77,20 @@ func (a *Agent) resumeNames() {
 
 // hasAddresses says whether the guest is here, and the addresses are its own.
 func (a *Agent) hasAddresses(guest string, addrs []migration.Address) bool {
-	g, err := a.guests.find(guest)
+	g, err := a.guests.Find(guest)
 	if err != nil || a.hasLetGo(g) {
 		return false
 	}
-	here := migration.Bare(g.held().Addresses)
+	here := migration.Bare(g.Held().Addresses)
 	return !slices.ContainsFunc(migration.Bare(addrs), func(addr netip.Addr) bool { return !slices.Contains(here, addr) })
 }
 
 // hasLetGo says whether a migration of the guest has let it go: its next host tells of it by then, though what it was here is not
 // cleaned up yet.
-func (a *Agent) hasLetGo(g *Guest) bool {
+func (a *Agent) hasLetGo(g *guests.Guest) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m := a.outgoing[g.migration()]
+	m := a.outgoing[g.Migration()]
 	return m != nil && m.snapshot().Released()
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/nameserver"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
@@ -50,7 +51,7 @@ func TestNamesNotTaken(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		a.ctx = ctx
 		here := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
-		a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}}
+		underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}, nil))
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", Next: []migration.Address{here}}
 		rec := record.New("paris", plan, time.Now())
 		begun := time.Now()
@@ -73,13 +74,14 @@ func TestNamesNotTaken(t *testing.T) {
 // TestNameOfAGuestThatWentOn: the name server is not told, later on, of addresses that the guest has left: its next host has told it of
 // others.
 func TestNameOfAGuestThatWentOn(t *testing.T) {
-	a := &Agent{config: &config.Config{}, guests: &guests{byName: map[string]*Guest{}}}
+	a := &Agent{config: &config.Config{}, guests: guests.In(t.TempDir())}
 	here := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}}
-	a.guests.byName["web"] = g
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}, nil)
+	underCare(t, a.guests, "web", g)
 	still := func() bool { return a.hasAddresses("web", []migration.Address{here}) }
 	m := &outgoing{}
-	g.busy, a.outgoing = "m-00000002", map[string]*outgoing{"m-00000002": m}
+	taken(t, g, "m-00000002")
+	a.outgoing = map[string]*outgoing{"m-00000002": m}
 	if !still() {
 		t.Fatal("it is not here")
 	}
@@ -87,7 +89,7 @@ func TestNameOfAGuestThatWentOn(t *testing.T) {
 		t.Error("it was let go, and its next host tells of it")
 	}
 	m.told.Store(nil)
-	if delete(a.guests.byName, "web"); still() {
+	if leavesCare(t, a.guests, "web"); still() {
 		t.Error("it is under care no more")
 	}
 }

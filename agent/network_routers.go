@@ -20,7 +20,7 @@ func (m *outgoing) routersOf() []netstate.Advertisement {
 	if current := m.plan.Held[0].Prefix.Addr(); m.a.config.Network.SubnetOf(current).Contains(current) {
 		return m.a.routers.At(time.Now())
 	}
-	tap := m.guest.Held.Taps[m.plan.Active]
+	tap := m.guest.Held().Taps[m.plan.Active]
 	for _, d := range m.a.detours.List(m.plan.Guest) {
 		if d.OffLink != nil && d.OffLink.Tap == tap && len(d.Visiting) > 0 {
 			return d.OffLink.Heard
@@ -39,11 +39,11 @@ func (a *Agent) speakers() *routers.Speakers {
 // mayAdvertise says whether the guest at a tap is to hear its routers just now. One that is about to
 // be stopped takes nothing more (netstate.Away), and one that was has nobody to hear it.
 func (a *Agent) mayAdvertise(tap, guest string) bool {
-	g, err := a.guests.find(guest)
+	g, err := a.guests.Find(guest)
 	if err != nil || a.detours.Advertised()[tap].Guest != guest {
 		return false
 	}
-	id := g.migration()
+	id := g.Migration()
 	if id == "" {
 		return true
 	}

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
@@ -28,7 +29,7 @@ func TestRoutersOf(t *testing.T) {
 	d := &detour.Detour{ID: "t1", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}}, Taps: []string{"t0a", "t0b"}}
 	d.OffLink = &detour.OffLink{Tap: "t0a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}}
 	place(a, d)
-	g := &Guest{Held: care.Held{Taps: []string{"t0a", "t0b"}}}
+	g := guests.New(care.Held{Taps: []string{"t0a", "t0b"}}, nil)
 	for _, c := range []struct {
 		name   string
 		held   []string
@@ -92,17 +93,17 @@ func visiting6() *detour.Detour {
 // TestMayAdvertise: a guest that is about to be stopped hears nothing more, nor one that is not here.
 func TestMayAdvertise(t *testing.T) {
 	d := visiting6()
-	a := &Agent{config: &config.Config{}, records: noRecords(&config.Config{}), guests: &guests{byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, map[string]*detour.Detour{d.ID: d})}
+	a := &Agent{config: &config.Config{}, records: noRecords(&config.Config{}), guests: guests.In(t.TempDir()), detours: detour.New("", config.Network{}, map[string]*detour.Detour{d.ID: d})}
 	if a.mayAdvertise("gwt8a", "web") {
 		t.Error("it is not here")
 	}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-	a.guests.byName["web"] = g
+	g := guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)
+	underCare(t, a.guests, "web", g)
 	if !a.mayAdvertise("gwt8a", "web") || a.mayAdvertise("gwt8b", "web") {
 		t.Error("it is to hear them with the NIC with which it came, and no other")
 	}
-	g.busy = "m-00000002"
-	rec := record.New("rome", migration.Plan{ID: g.busy}, time.Now())
+	taken(t, g, "m-00000002")
+	rec := record.New("rome", migration.Plan{ID: g.Migration()}, time.Now())
 	a.records.Add(rec)
 	for _, p := range migration.Phases {
 		rec.Enter(p, time.Now())

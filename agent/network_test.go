@@ -16,6 +16,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -24,7 +25,7 @@ import (
 )
 
 // talking is a guest whose channel has these methods.
-func talking(t *testing.T, methods map[string]guest.Handler) *Guest {
+func talking(t *testing.T, methods map[string]guest.Handler) *guests.Guest {
 	t.Helper()
 	near, far := net.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -38,12 +39,12 @@ func talking(t *testing.T, methods map[string]guest.Handler) *Guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); far.Close(); cancel(); <-ended })
-	return askedBy(c, &Guest{Held: care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}})
+	return askedBy(c, guests.New(care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}, nil))
 }
 
 // askedBy is g, which is asked by c.
-func askedBy(c guest.Channel, g *Guest) *Guest {
-	g.speakBy(c)
+func askedBy(c guest.Channel, g *guests.Guest) *guests.Guest {
+	g.SpeakBy(c)
 	return g
 }
 
@@ -110,7 +111,7 @@ func TestSilentChannelIsFoundInCheck(t *testing.T) {
 	for network, code := range map[string]migration.Code{"mptcp": migration.CodeGuest, "tunnel": ""} {
 		plan := migration.Plan{Guest: "web", Network: network, Transfer: "lanes"}
 		g := talking(t, map[string]guest.Handler{"info": never})
-		g.Held.Boot, g.Held.Addresses = "first", []migration.Address{{Handover: "m-00000001"}}
+		g.Remember(func(h *care.Held) { h.Boot, h.Addresses = "first", []migration.Address{{Handover: "m-00000001"}} })
 		m := &outgoing{guest: g, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 		err := m.checkGuest(t.Context())
 		if code == "" {
@@ -146,8 +147,8 @@ func TestHandoverThatFailsEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	rep := m.rec.Snapshot()
-	if rep.Network != "tunnel" || rep.Handed == 0 || !m.plan.KeepsAddress() || len(g.Held.Addresses) != 1 || g.Held.Addresses[0] != held[0] || g.Held.Active != 0 {
-		t.Errorf("network %s, addresses %v, NIC %d; want the old address to be kept", rep.Network, g.Held.Addresses, g.Held.Active)
+	if rep.Network != "tunnel" || rep.Handed == 0 || !m.plan.KeepsAddress() || len(g.Held().Addresses) != 1 || g.Held().Addresses[0] != held[0] || g.Held().Active != 0 {
+		t.Errorf("network %s, addresses %v, NIC %d; want the old address to be kept", rep.Network, g.Held().Addresses, g.Held().Active)
 	}
 	if len(rep.Notes) != 1 || !strings.Contains(rep.Notes[0], "no room") {
 		t.Errorf("notes %q: want why", rep.Notes)
@@ -182,8 +183,8 @@ func TestHandoverOfASilentGuestEnds(t *testing.T) {
 			}
 		}
 		rep := m.rec.Snapshot()
-		if rep.Network != "tunnel" || rep.Handed == 0 || m.work.guest.Held.Active != 0 {
-			t.Errorf("silent in %s: network %s, NIC %d, handed %d; want the old address to be kept", silent, rep.Network, m.work.guest.Held.Active, rep.Handed)
+		if rep.Network != "tunnel" || rep.Handed == 0 || m.work.guest.Held().Active != 0 {
+			t.Errorf("silent in %s: network %s, NIC %d, handed %d; want the old address to be kept", silent, rep.Network, m.work.guest.Held().Active, rep.Handed)
 		}
 		if len(rep.Notes) != 1 || !strings.Contains(rep.Notes[0], "limit ") {
 			t.Errorf("silent in %s: notes %q: want the limit that passed", silent, rep.Notes)
@@ -193,15 +194,17 @@ func TestHandoverOfASilentGuestEnds(t *testing.T) {
 }
 
 // landing is a migration of g to this host, paris, where it runs now.
-func landing(t *testing.T, g *Guest) *incoming {
+func landing(t *testing.T, g *guests.Guest) *incoming {
 	a := &Agent{ctx: t.Context(), config: &config.Config{State: t.TempDir(), Network: config.Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
-		guests: &guests{dir: t.TempDir(), byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, nil)}
+		detours: detour.New("", config.Network{}, nil)}
+	a.guests = guests.In(a.config.StatePath("guests"))
 	a.book = addresses.New(a.config, a.takenAddresses)
 	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "rome"}}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp", Held: held,
 		Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "paris"}}}
-	g.Held.Addresses = held
-	g.Held.Description.NICs = []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
+	g.Remember(func(h *care.Held) {
+		h.Addresses, h.Description.NICs = held, []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
+	})
 	return &incoming{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &destinationWork{guest: g}}
 }
 
@@ -218,8 +221,8 @@ func TestRecall(t *testing.T) {
 		{"kept for somebody", []migration.Address{next, old}, true, false},
 		{"the handover failed", []migration.Address{old}, true, true},
 	} {
-		m := landing(t, &Guest{})
-		m.work.guest.Held.Addresses = c.has
+		m := landing(t, guests.New(care.Held{}, nil))
+		m.work.guest.Remember(func(h *care.Held) { h.Addresses = c.has })
 		m.recall()
 		if m.work.keepsOld != c.kept || m.plan.KeepsAddress() != c.keeps {
 			t.Errorf("%s: kept %v, for good %v; want %v, %v", c.name, m.work.keepsOld, m.plan.KeepsAddress(), c.kept, c.keeps)

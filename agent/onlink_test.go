@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
 )
@@ -12,11 +13,13 @@ import (
 func TestNeighboursKnowEitherNIC(t *testing.T) {
 	for active, want := range map[int][2]string{0: {"52:54:00:00:01:0a", "52:54:00:00:01:0b"}, 1: {"52:54:00:00:01:0b", "52:54:00:00:01:0a"}, -1: {"52:54:00:00:01:0a", ""}} {
 		a, g, d := leasing(t)
-		g.Held.Description.NICs, g.Held.Taps, g.Held.Active = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}, max(active, 0)
+		g.Remember(func(h *care.Held) {
+			h.Description.NICs, h.Taps, h.Active = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}, max(active, 0)
+		})
 		if active < 0 {
-			g.Held.Description.NICs = g.Held.Description.NICs[:1]
+			g.Remember(func(h *care.Held) { h.Description.NICs = h.Description.NICs[:1] })
 		}
-		m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.name(), To: "paris"}, work: &sourceWork{}}
+		m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.Name(), To: "paris"}, work: &sourceWork{}}
 		m.plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome", Gateway: netip.MustParseAddr("10.2.1.1")}}
 		m.leadAway() //nolint:errcheck // there is no bridge
 		led, _ := a.detours.Get(d.ID)
@@ -31,8 +34,10 @@ func TestNeighboursKnowEitherNIC(t *testing.T) {
 func TestGoesHomeWithinASite(t *testing.T) {
 	for site, want := range map[string]int{"italy": 1, "france": 0} {
 		a, g, d := leasing(t)
-		g.Held.Description.NICs, g.Held.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}
-		m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.name(), To: "paris", FromSite: "italy", ToSite: site}, work: &sourceWork{}}
+		g.Remember(func(h *care.Held) {
+			h.Description.NICs, h.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}
+		})
+		m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.Name(), To: "paris", FromSite: "italy", ToSite: site}, work: &sourceWork{}}
 		addr := netip.MustParsePrefix("10.2.1.20/24")
 		m.plan.Held = []migration.Address{{Prefix: addr, Home: "paris", Gateway: netip.MustParseAddr("10.2.1.1")}}
 		m.leadAway() //nolint:errcheck // there is no bridge
@@ -52,8 +57,10 @@ func TestGoesHomeWithinASite(t *testing.T) {
 func TestPublishedGoesHome(t *testing.T) {
 	a, g, d := leasing(t)
 	a.config.Routes = &config.Routes{Table: 6700, Direct: true}
-	g.Held.Description.NICs, g.Held.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}
-	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.name(), To: "paris", FromSite: "italy", ToSite: "france"}, work: &sourceWork{}}
+	g.Remember(func(h *care.Held) {
+		h.Description.NICs, h.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}, []string{"gwt1a", "gwt1b"}
+	})
+	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.Name(), To: "paris", FromSite: "italy", ToSite: "france"}, work: &sourceWork{}}
 	addr := netip.MustParsePrefix("10.1.1.20/24")
 	m.plan.Held = []migration.Address{{Prefix: addr, Home: "paris", Gateway: netip.MustParseAddr("10.1.1.1")}}
 	m.leadAway() //nolint:errcheck // there is no bridge
@@ -67,8 +74,10 @@ func TestPublishedGoesHome(t *testing.T) {
 func TestOnLink(t *testing.T) {
 	a, g, d := leasing(t)
 	a.config.Network.V4 = netip.MustParsePrefix("10.2.1.0/24")
-	g.Held.Description.NICs, g.Held.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}}, []string{"gwt1a"}
-	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.name(), To: "paris"}, work: &sourceWork{}}
+	g.Remember(func(h *care.Held) {
+		h.Description.NICs, h.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}}, []string{"gwt1a"}
+	})
+	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.Name(), To: "paris"}, work: &sourceWork{}}
 	for _, c := range []struct{ held, home, want string }{
 		{"10.2.1.20/24", "rome", "10.2.1.0/24"},
 		{"10.2.1.20/26", "rome", "10.2.1.0/26"},

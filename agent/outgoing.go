@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -22,7 +23,7 @@ import (
 // outgoing is one migration at its source. Its goroutine alone touches state.
 type outgoing struct {
 	a     *Agent
-	guest *Guest
+	guest *guests.Guest
 	link  *peer.Link
 	rec   *record.Record
 	plan  migration.Plan

@@ -116,13 +116,13 @@ func (a *Agent) admit(r *http.Request, plan migration.Plan) error {
 
 // capable says what this host lacks for the guest.
 func (a *Agent) capable(ctx context.Context, offer talk.Offer) error {
-	if _, err := a.guests.find(offer.Plan.Guest); err == nil {
+	if _, err := a.guests.Find(offer.Plan.Guest); err == nil {
 		return refuses(a.config.Host, offer, migration.CodeBusy, "it has a guest of that name already")
 	}
 	if err := a.namesake(offer.Plan.Guest, offer.Description); err != nil {
 		return err
 	}
-	if err := cmp.Or(offer.Description.Check(), a.guests.readable(offer.Plan.Guest), a.guests.macsFree(offer.Description)); err != nil {
+	if err := cmp.Or(offer.Description.Check(), a.guests.Readable(offer.Plan.Guest), a.guests.MACsFree(offer.Description)); err != nil {
 		return err
 	}
 	if _, known := a.config.Find(offer.Plan.From); !known {

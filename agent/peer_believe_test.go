@@ -18,6 +18,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/metrics"
 	"godwit/agent/record"
@@ -86,7 +87,7 @@ func between(t *testing.T) *Agent {
 func TestBelieve(t *testing.T) {
 	a := between(t)
 	other := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.30/24")}
-	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{other}}}
+	underCare(t, a.guests, "db", guests.New(care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{other}}, nil))
 	for _, c := range []struct{ held, home, word string }{
 		{"10.9.1.9/24", "cairo", ""},
 		{"10.2.1.30/24", "rome", "guest db of this host has it"},

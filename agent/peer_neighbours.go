@@ -18,7 +18,7 @@ import (
 )
 
 func (a *Agent) peerPresence(r *http.Request) (any, error) {
-	said := talk.Presence{Guests: len(a.guests.all()), Free: a.freeForGuests()}
+	said := talk.Presence{Guests: len(a.guests.All()), Free: a.freeForGuests()}
 	if guest := r.FormValue("guest"); guest != "" {
 		caller := peer.Caller(r)
 		said.LedOn = slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool { return d.Peer != caller && d.LeadsAway() })
@@ -31,9 +31,9 @@ func (a *Agent) peerPresence(r *http.Request) (any, error) {
 // mayBeHere says whether a guest is here, or may be: under care, on its way, being started, with a QEMU that does not answer yet, by a journal
 // that is not over, or by a file that cannot be read.
 func (a *Agent) mayBeHere(guest string) bool {
-	_, err := a.guests.find(guest)
-	return err == nil || a.guests.expects(guest) || a.isSilent(guest) != nil || a.isComing(guest) ||
-		a.guests.readable(guest) != nil || a.journalLeft(guest, "") != nil
+	_, err := a.guests.Find(guest)
+	return err == nil || a.guests.Expects(guest) || a.isSilent(guest) != nil || a.isComing(guest) ||
+		a.guests.Readable(guest) != nil || a.journalLeft(guest, "") != nil
 }
 
 // freeForGuests is the memory that this host has for more guests, beside those on their way here, bytes; nil: not known.

@@ -91,7 +91,7 @@ func (m *outgoing) lookAgain(ctx context.Context) {
 	if !mayHandEarly(m.plan) || m.work.early || m.work.lanes == nil || m.opaque() {
 		return
 	}
-	p, err := m.guest.Machine.Progress(ctx)
+	p, err := m.guest.Machine().Progress(ctx)
 	if err != nil { // whoever stops it finds out as well
 		return
 	}
@@ -255,7 +255,7 @@ func (m *incoming) lastPageCame(ctx context.Context) error {
 	}
 	ask, cancel := limits.Status.On(ctx) // it may be blocked by a page that it waits for
 	defer cancel()
-	p, err := m.work.guest.Machine.Progress(ask)
+	p, err := m.work.guest.Machine().Progress(ask)
 	switch {
 	case err != nil:
 		return errPagesMissing

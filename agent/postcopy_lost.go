@@ -28,19 +28,19 @@ var errLost = errors.New("the guest is lost")
 
 // qemuGone says that the guest's QEMU here is gone, for sure.
 func (m *outgoing) qemuGone() bool {
-	return m.lost || m.guest.Machine != nil && !m.guest.alive()
+	return m.lost || m.guest.Machine() != nil && !m.guest.Alive()
 }
 
 // pagesLost is the error of a guest that misses so many pages, which were in its QEMU here, and not in any lanes.
 func (m *outgoing) pagesLost(missing uint64) error {
 	how := "was lost (with its host, or while no agent ran)"
 	if !m.lost {
-		exit := m.guest.Machine.Exit()
+		exit := m.guest.Machine().Exit()
 		how = "was killed or broke (" + cmp.Or(exit.Reason, exit.Detail) + ")"
 	}
 	text := fmt.Sprintf("guest %s is lost: its QEMU on %s %s before the last %d of its pages were on %s; start it anew", m.plan.Guest, m.plan.From, how, missing, m.plan.To)
 	switch {
-	case len(m.guest.Held.Description.Disks) == 0:
+	case len(m.guest.Held().Description.Disks) == 0:
 	case m.state.Reached() == migration.AwaitLanding: // it has run there
 		text += ": its disks are kept on both hosts, and those on " + m.plan.To + " are the newer ones"
 	case m.snapshot().Released(): // it may have
@@ -80,12 +80,12 @@ func (m *incoming) misses(ctx context.Context) bool {
 		return true
 	}
 	g := m.visible()
-	if g == nil || !g.alive() {
+	if g == nil || !g.Alive() {
 		return m.snapshot().Vanished // nothing is known of one that does not answer
 	}
 	ask, cancel := limits.Status.On(ctx)
 	defer cancel()
-	p, err := g.Machine.Progress(ask)
+	p, err := g.Machine().Progress(ask)
 	return err == nil && p.Status != vm.Completed
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -45,7 +46,7 @@ func TestPagesLost(t *testing.T) {
 	} {
 		a, _ := served(t)
 		m := leaving(a)
-		m.plan.Mode, m.plan.Transfer, m.lost, m.guest = "postcopy", "lanes", c.lost, &Guest{Machine: c.machine}
+		m.plan.Mode, m.plan.Transfer, m.lost, m.guest = "postcopy", "lanes", c.lost, guests.New(care.Held{}, c.machine)
 		m.inbox = make(chan migration.Input, 1)
 		patience := 200 * time.Millisecond
 		if len(c.words) > 0 {
@@ -90,7 +91,7 @@ func TestPagesLostBeforeTheAnswer(t *testing.T) {
 	} {
 		a, _ := served(t)
 		m := leaving(a)
-		m.plan.Mode, m.plan.Transfer, m.guest, m.inbox = "postcopy", "lanes", &Guest{Machine: c.machine}, make(chan migration.Input, 1)
+		m.plan.Mode, m.plan.Transfer, m.guest, m.inbox = "postcopy", "lanes", guests.New(care.Held{}, c.machine), make(chan migration.Input, 1)
 		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet {
 				peer.Answer(w, c.landing, nil)
@@ -118,19 +119,19 @@ func (p *pausedThere) Progress(context.Context) (vm.Progress, error) {
 
 // TestMisses: a destination believes that its guest is lost only where it misses pages itself.
 func TestMisses(t *testing.T) {
-	answers := func(status vm.MigrationStatus) *Guest {
-		return &Guest{Machine: &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status}}
+	answers := func(status vm.MigrationStatus) *guests.Guest {
+		return guests.New(care.Held{}, &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status})
 	}
 	for name, c := range map[string]struct {
 		mode     string
 		done     int64
-		guest    *Guest
+		guest    *guests.Guest
 		vanished bool
 		want     bool
 	}{
 		"pages do not follow":         {"precopy", 0, nil, true, false},
 		"the last page came":          {"postcopy", 1, nil, true, false},
-		"QEMU is gone":                {"postcopy", 0, &Guest{Machine: endedMachine{}}, true, true},
+		"QEMU is gone":                {"postcopy", 0, guests.New(care.Held{}, endedMachine{}), true, true},
 		"nobody answers":              {"postcopy", 0, nil, false, false},
 		"QEMU has all":                {"postcopy", 0, answers(vm.Completed), false, false},
 		"QEMU lost what brings pages": {"hybrid", 0, answers(vm.PostcopyPaused), false, true},
@@ -159,7 +160,7 @@ func TestToldThatItIsLost(t *testing.T) {
 		m := &incoming{
 			a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), work: &destinationWork{}, dir: t.TempDir(),
 			inbox: make(chan migration.Input, 4), wake: make(chan struct{}), state: migration.Destination{Landing: migration.Adopting, Epoch: 3},
-			shown: &Guest{Machine: &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status}},
+			shown: guests.New(care.Held{}, &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status}),
 		}
 		a.incoming[plan.ID] = m
 		a.follow(m.rec, m.plan)
@@ -191,7 +192,7 @@ func TestToldThatItIsLost(t *testing.T) {
 func TestLostGuestsNamesakeIsLeft(t *testing.T) {
 	const id = "m-00000001"
 	a := startedAgain(t)
-	_, machine := haltedGuest(a, "web")
+	_, machine := haltedGuest(t, a, "web")
 	state := endedAt(migration.AwaitLanding)
 	state.Outcome = migration.Failed
 	journalOf(t, a, id, journalled(id, "paris", state))
@@ -209,7 +210,7 @@ func TestLostGuestsNamesakeIsLeft(t *testing.T) {
 func TestWhereALostGuestsDisksAre(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	for want, released := range map[string]bool{": its disks are kept": false, "kept on both hosts if it ran on rome": true} {
-		m := &outgoing{plan: plan, lost: true, guest: &Guest{Held: care.Held{Description: config.Description{Disks: []vm.Disk{{ID: "vda"}}}}}, rec: record.New("paris", plan, time.Now())}
+		m := &outgoing{plan: plan, lost: true, guest: guests.New(care.Held{Description: config.Description{Disks: []vm.Disk{{ID: "vda"}}}}, nil), rec: record.New("paris", plan, time.Now())}
 		if released {
 			m.told.Store(new(sourceDoing(t, migration.Release)))
 		}

@@ -120,12 +120,12 @@ func countRefill(r *record.Report) {
 // noInlet asks QEMU why there is no inlet.
 func (m *incoming) noInlet(err error) (talk.RefillAnswer, error) {
 	g := m.visible()
-	if g == nil || !g.alive() {
+	if g == nil || !g.Alive() {
 		return talk.RefillAnswer{}, err
 	}
 	ctx, cancel := limits.Status.On(m.a.ctx)
 	defer cancel()
-	p, perr := g.Machine.Progress(ctx)
+	p, perr := g.Machine().Progress(ctx)
 	switch {
 	case perr != nil:
 		return talk.RefillAnswer{}, errors.Join(err, limits.Says(ctx, perr))
@@ -213,7 +213,7 @@ func (m *outgoing) lastPages(lanes *proxy.Source) record.CopyProgress {
 	s := lanes.Stats()
 	left := m.work.missing - min(m.work.missing, s.Delivered) // of a refill, also what is not read again yet
 	out := record.CopyProgress{
-		What: record.CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(max(left, s.Waiting+s.InFlight)) << 12, //nolint:gosec // less than memory
+		What: record.CopyOfRest, Total: m.guest.Held().Description.Memory, Remaining: int64(max(left, s.Waiting+s.InFlight)) << 12, //nolint:gosec // less than memory
 		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(), DataPath: m.dataPath(),
 	}
 	if s.Goodput > 0 {
@@ -248,10 +248,10 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 	if m.qemuGone() && answer.Missing > 0 {
 		return false, m.pagesLost(answer.Missing)
 	}
-	if !m.guest.alive() {
+	if !m.guest.Alive() {
 		return false, fmt.Errorf("the guest's QEMU on %s does not answer", m.plan.From)
 	}
-	if err := m.guest.Machine.CancelMigration(ctx); err != nil && !errors.Is(err, qemu.ErrCompleted) {
+	if err := m.guest.Machine().CancelMigration(ctx); err != nil && !errors.Is(err, qemu.ErrCompleted) {
 		return false, err
 	}
 	return false, m.openRefill(ctx, ask.Key)
@@ -267,7 +267,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	all := m.paths(n)
 	c := proxy.SourceConfig{
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Refill: true,
-		Buffer: datapath.RefillBuffer(m.guest.Held.Description.Memory), Limit: m.bandwidth.Share(),
+		Buffer: datapath.RefillBuffer(m.guest.Held().Description.Memory), Limit: m.bandwidth.Share(),
 	}
 	var share *lanes.Share
 	c.Lanes, share = m.pathLanes(all)
@@ -276,7 +276,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 		return err
 	}
 	m.followLanes(lanes, share)
-	if err := m.guest.Machine.Migrate(ctx, vm.MigrateOptions{URI: "unix:" + c.Socket}); err != nil {
+	if err := m.guest.Machine().Migrate(ctx, vm.MigrateOptions{URI: "unix:" + c.Socket}); err != nil {
 		m.work.unfollow()
 		return errors.Join(err, lanes.Close())
 	}

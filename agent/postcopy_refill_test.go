@@ -16,6 +16,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -60,10 +61,7 @@ func TestLanesAreReplacedAtLeisure(t *testing.T) {
 	a.ctx = ctx
 	m := &outgoing{
 		a: a, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, migration.AwaitLanding),
-		guest: &Guest{
-			Held:    care.Held{Description: config.Description{Name: "web", Memory: 1 << 20}, Dir: dir},
-			Machine: breaksOff{runs{gone{done: make(chan struct{})}}, &migrated},
-		},
+		guest: guests.New(care.Held{Description: config.Description{Name: "web", Memory: 1 << 20}, Dir: dir}, breaksOff{runs{gone{done: make(chan struct{})}}, &migrated}),
 	}
 	m.keepServing(ctx)
 	if n := migrated.Load(); n == 0 || n > 8 {
@@ -124,7 +122,7 @@ func closedChannel() chan struct{} {
 // end that brought it, and not when the handover is done; and for how long pages followed, also where an agent that has no
 // lanes at all finds them whole.
 func TestLastPageAfterARestart(t *testing.T) {
-	whole := &Guest{Machine: &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Completed}}
+	whole := guests.New(care.Held{}, &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Completed})
 	for name, c := range map[string]struct {
 		finds func(m *incoming) error
 		done  bool

@@ -52,7 +52,7 @@ func (m *outgoing) couldRunSoon(ctx context.Context) bool {
 // lanes went with the agent. It is for a release that has no answer; followed is closed when nobody else touches the
 // lanes. It says whether it did anything.
 func (m *outgoing) resendPages(ctx context.Context, followed <-chan struct{}) bool {
-	if !mayHandEarly(m.plan) || !m.guest.alive() && !m.qemuGone() {
+	if !mayHandEarly(m.plan) || !m.guest.Alive() && !m.qemuGone() {
 		return false
 	}
 	if lanes := m.work.lanes; lanes != nil {
@@ -98,9 +98,9 @@ func (m *incoming) startsInVain(in migration.Input) bool {
 // runsOnceFed waits for a QEMU that answers nobody as it waits for a page which is still to come, as where every path was cut
 // just then, and says whether the guest runs. ctx ends where the source says that pages are nowhere any more.
 func (m *incoming) runsOnceFed(ctx context.Context) bool {
-	for m.work.guest.alive() && m.misses(ctx) && ctx.Err() == nil && m.a.ctx.Err() == nil {
+	for m.work.guest.Alive() && m.misses(ctx) && ctx.Err() == nil && m.a.ctx.Err() == nil {
 		ask, cancel := limits.Status.On(ctx)
-		status, err := m.work.guest.Machine.Status(ask)
+		status, err := m.work.guest.Machine().Status(ask)
 		cancel()
 		if err == nil {
 			return !neverRan(status) || m.letRun(ctx) == nil // it may not have come to be asked
@@ -134,14 +134,11 @@ func inletOf(ctx context.Context, dir string) (begun bool, missing uint64, err e
 
 // keptStarving is what an earlier agent has kept of a guest that misses pages; false: it had not started it here.
 func (a *Agent) keptStarving(held care.Held) (_ care.Held, kept bool) {
-	a.mu.Lock()
-	waited := a.silent[held.Description.Name]
-	a.mu.Unlock()
-	if waited != nil && waited.Held.Dir == held.Dir {
-		a.setSilent(held.Description.Name, nil) // nobody else waits for it
-		return waited.Held, true
+	if waited, ok := a.guests.Silent(held.Description.Name); ok && waited.Dir == held.Dir {
+		a.guests.Answers(held.Description.Name) // nobody else waits for it
+		return waited, true
 	}
-	all, _ := a.guests.remembered() // what cannot be read was said
+	all, _ := a.guests.Remembered() // what cannot be read was said
 	for _, h := range all {
 		if h.Dir == held.Dir {
 			return h, true

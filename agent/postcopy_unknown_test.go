@@ -68,7 +68,7 @@ func TestMayStarve(t *testing.T) {
 				}
 			}()
 			if kept {
-				if err := statefile.Write(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
+				if err := statefile.Write(filepath.Join(a.config.StatePath("guests"), "web.json"), h); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -83,12 +83,12 @@ func TestMayStarve(t *testing.T) {
 			if m == nil {
 				t.Fatalf("nobody serves it: %s", unreadOf(a, p.Plan.ID))
 			}
-			if !m.starving.Load() || unreadOf(a, p.Plan.ID) != "" || len(a.silent) > 0 {
-				t.Errorf("it may starve: %v; left alone: %q; waited for: %v", m.starving.Load(), unreadOf(a, p.Plan.ID), a.silent)
+			if !m.starving.Load() || unreadOf(a, p.Plan.ID) != "" || len(a.guests.AllSilent()) > 0 {
+				t.Errorf("it may starve: %v; left alone: %q; waited for: %v", m.starving.Load(), unreadOf(a, p.Plan.ID), a.guests.AllSilent())
 			}
 			end()
 			waitFor(t, "its QEMU is gone", func() bool { return m.snapshot().Vanished })
-			if _, err := os.Stat(filepath.Join(a.guests.dir, "web.json")); (err == nil) != kept {
+			if _, err := os.Stat(filepath.Join(a.config.StatePath("guests"), "web.json")); (err == nil) != kept {
 				t.Errorf("what is remembered of it: %v", err)
 			}
 		})

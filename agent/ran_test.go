@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -117,9 +118,9 @@ func TestStartThatFails(t *testing.T) {
 		qemu := c.qemu
 		qemu.quit = make(chan struct{})
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: c.mode, Transfer: "lanes"}
-		g := &Guest{Machine: &qemu, Held: care.Held{Dir: t.TempDir()}}
-		g.Held.Description.Name = "web"
-		guests := &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
+		g := guests.New(care.Held{Dir: t.TempDir()}, &qemu)
+		g.Remember(func(h *care.Held) { h.Description.Name = "web" })
+		guests := guests.In(t.TempDir())
 		m := &incoming{a: &Agent{ctx: ctx, log: slog.New(slog.DiscardHandler), guests: guests}, plan: plan,
 			rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), work: &destinationWork{guest: g}, shown: g}
 		performed, end := context.WithCancel(t.Context())
@@ -128,7 +129,7 @@ func TestStartThatFails(t *testing.T) {
 			time.AfterFunc(10*time.Millisecond, end)
 		}
 		err := m.start(performed)
-		alive := g.alive()
+		alive := g.Alive()
 		if (err == nil) != c.runs || errors.Is(err, errVanished) != c.vanished || alive != c.lives {
 			t.Errorf("%s: %v, its QEMU lives: %v", name, err, alive)
 		}

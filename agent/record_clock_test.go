@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -40,7 +42,7 @@ func TestClockSteppedBeforeTheSwitch(t *testing.T) {
 	} {
 		a, _ := served(t)
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
-		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), guest: &Guest{Machine: quiet{gone{done: make(chan struct{})}}}}
+		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), guest: guests.New(care.Held{}, quiet{gone{done: make(chan struct{})}})}
 		setOn(t, m.rec, by)
 		moment(m)
 		if m.kept == nil {

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/described"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -19,7 +20,7 @@ import (
 
 // resumeMigration goes on with a migration that an earlier agent left. The state
 // is the journal's; what a running QEMU says is asked first.
-func (a *Agent) resumeMigration(ctx context.Context, id string, lost map[string]*Guest) error {
+func (a *Agent) resumeMigration(ctx context.Context, id string, lost map[string]*guests.Guest) error {
 	var head struct {
 		Side string `json:"side"`
 	}
@@ -36,7 +37,7 @@ func (a *Agent) resumeMigration(ctx context.Context, id string, lost map[string]
 }
 
 // resumeSource goes back, or, when the guest had been let go, forward.
-func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
+func (a *Agent) resumeSource(id string, lost map[string]*guests.Guest) error {
 	var j written.Source
 	log, err := journal.Open(a.config.StatePath("journal"), id, &j)
 	if err != nil {
@@ -95,10 +96,10 @@ func (a *Agent) linkAgain(host string) *peer.Link {
 // answer may live: nothing is concluded from that. Another in its place is the guest for as long as nothing was let go.
 func (m *outgoing) restarted(lost bool) migration.Input {
 	why := &migration.Problem{Code: migration.CodeAgent, Text: fmt.Sprintf("migration %s: the source's agent ended while it ran", m.plan.ID)}
-	alive := m.guest.alive()
+	alive := m.guest.Alive()
 	switch {
 	case alive && !(m.state.Switching() && m.another()):
-	case lost || m.guest.Machine != nil: // nothing to begin again with
+	case lost || m.guest.Machine() != nil: // nothing to begin again with
 		m.lost = true
 		why = goneProblem(m.plan.Guest, "was lost with its host or its QEMU, while no agent ran,")
 		if m.state.Switching() && !m.state.Released() { // it goes on as if it had let go
@@ -151,10 +152,10 @@ func (m *outgoing) foundAgain() {
 	}
 	told := m.state
 	m.told.Store(&told)
-	if m.guest.Machine != nil {
+	if m.guest.Machine() != nil {
 		m.watchGuest()
 	}
-	if m.state.Released() && m.guest.alive() {
+	if m.state.Released() && m.guest.Alive() {
 		m.standAgain()
 	}
 }
@@ -185,7 +186,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		a.endJournal(log, id, func() error { return nil }) // it is in the history
 		return nil
 	}
-	if err := a.guests.readable(j.Offer.Plan.Guest); err != nil {
+	if err := a.guests.Readable(j.Offer.Plan.Guest); err != nil {
 		return errors.Join(err, log.Close())
 	}
 	m := &incoming{
@@ -209,18 +210,18 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if err := a.isSilent(m.plan.Guest); err != nil && !m.ended() {
 		return errors.Join(err, log.Close())
 	}
-	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
+	g, err := a.guests.Find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
 		machine, err := described.Attach(ctx, j.Held)
 		if err != nil && !goneForSure(err) { // it may live: neither started nor refused by guess
 			return errors.Join(&notYet{j.Held}, log.Close())
 		}
-		g = &Guest{Held: j.Held}
+		g = guests.New(j.Held, nil)
 		if err == nil {
-			g.Machine = machine
+			g.RunsIn(machine)
 		}
-		a.guests.expectAgain(g)
-		a.findTaps(g)
+		a.guests.ExpectAgain(g)
+		g.FindTaps(a.log)
 	}
 	m.foundGuest(g)
 	a.know(m)
@@ -229,9 +230,9 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 }
 
 // foundGuest is setGuest of one that an earlier agent received, with what came of its handover.
-func (m *incoming) foundGuest(g *Guest) {
+func (m *incoming) foundGuest(g *guests.Guest) {
 	m.setGuest(g)
-	if g.Machine != nil {
+	if g.Machine() != nil {
 		m.show(g)
 	}
 	m.takeGuest()
@@ -257,8 +258,8 @@ func (a *Agent) know(m *incoming) {
 // answer nothing until some of them are there, so lanes are served before it is asked.
 func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 	held, kept := a.keptStarving(held)
-	waiting := &Guest{Held: held}
-	a.guests.expectAgain(waiting)
+	waiting := guests.New(held, nil)
+	a.guests.ExpectAgain(waiting)
 	a.know(m)
 	if missing > 0 {
 		m.rec.Note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
@@ -273,7 +274,7 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 		unheeded()
 		m.before = <-heard
 		m.starving.Store(false)
-		a.guests.settled(waiting)
+		a.guests.Settled(waiting)
 		if err != nil && !goneForSure(err) {
 			m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
 			return
@@ -282,12 +283,12 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 			g, kept, err = waiting, false, nil
 		}
 		if kept {
-			err = a.guests.save(g)
+			err = a.guests.Save(g)
 		} else {
-			a.guests.expectAgain(g)
+			a.guests.ExpectAgain(g)
 		}
 		if err != nil {
-			a.log.Error("guest found again", "guest", g.name(), "error", err)
+			a.log.Error("guest found again", "guest", g.Name(), "error", err)
 		}
 		m.foundGuest(g)
 		m.runAgain(a.ctx)

@@ -82,12 +82,12 @@ func (m *incoming) figures(next migration.Destination) json.RawMessage {
 // recallMemory asks the QEMU that an earlier agent had send the guest's memory for its own
 // figures.
 func (m *outgoing) recallMemory(ctx context.Context) {
-	if !m.found || m.rec.Snapshot().QEMUDowntimeMS != nil || m.work.forward != nil || !m.guest.alive() {
+	if !m.found || m.rec.Snapshot().QEMUDowntimeMS != nil || m.work.forward != nil || !m.guest.Alive() {
 		return
 	}
 	ask, cancel := limits.Status.On(ctx)
 	defer cancel()
-	p, err := m.guest.Machine.Progress(ask)
+	p, err := m.guest.Machine().Progress(ask)
 	if err == nil && p.Status == vm.Completed {
 		m.keepMemory(p)
 	}

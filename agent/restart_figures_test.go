@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/agent/written"
@@ -71,11 +72,11 @@ func TestDisksLeftOutliveTheSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	killed := &outgoing{a: a, guest: &Guest{Held: h}, plan: j.Plan, state: j.State, log: log, work: &sourceWork{}, rec: record.New("rome", j.Plan, a.clock())}
+	killed := &outgoing{a: a, guest: guests.New(h, nil), plan: j.Plan, state: j.State, log: log, work: &sourceWork{}, rec: record.New("rome", j.Plan, a.clock())}
 	if _, err := killed.step(migration.Input{Kind: migration.Done, Effect: migration.AwaitLanding}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(a.guests.forget(killed.guest), log.Close()); err != nil {
+	if err := errors.Join(a.guests.Forget(killed.guest), log.Close()); err != nil {
 		t.Fatal(err)
 	}
 	a.resumeMigrations(a.ctx, a.readopt(a.ctx))

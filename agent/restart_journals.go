@@ -6,6 +6,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/written"
 	"godwit/migration"
@@ -31,27 +32,27 @@ func (a *Agent) endedLast(ids []string) []string {
 // guestLeft is the guest of a source's journal, and is taken for its migration. aside: the migration has
 // ended, and what it came to is all that is left to write down. The guest is another's by now, or may be; or it
 // is gone since, or whether it lives is not known.
-func (a *Agent) guestLeft(j written.Source, lost *Guest) (g *Guest, aside bool, err error) {
+func (a *Agent) guestLeft(j written.Source, lost *guests.Guest) (g *guests.Guest, aside bool, err error) {
 	name, ended := j.Plan.Guest, j.State.Course == migration.Ended
-	if err := cmp.Or(a.guests.readable(name), a.isSilent(name)); err != nil && !(ended && !mayStand(j.State)) { // else it may be paused, and is to run on
+	if err := cmp.Or(a.guests.Readable(name), a.isSilent(name)); err != nil && !(ended && !mayStand(j.State)) { // else it may be paused, and is to run on
 		return nil, false, err
 	}
-	g, err = a.guests.find(name)
+	g, err = a.guests.Find(name)
 	here := err == nil
 	if g == nil {
 		g = lost // with its QEMU
 	}
 	if g == nil {
-		g = &Guest{Held: care.Held{Description: config.Description{Name: name}}}
+		g = guests.New(care.Held{Description: config.Description{Name: name}}, nil)
 	}
-	if ended && (!here && lost == nil || a.journalLeft(name, j.Plan.ID) != nil || g.take(j.Plan.ID) != nil) {
+	if ended && (!here && lost == nil || a.journalLeft(name, j.Plan.ID) != nil || g.Take(j.Plan.ID) != nil) {
 		return g, true, nil //nolint:nilerr // a guest that is not under care is what was asked
 	}
-	if err := g.take(j.Plan.ID); err != nil {
+	if err := g.Take(j.Plan.ID); err != nil {
 		return nil, false, err
 	}
 	if !here {
-		a.guests.expectAgain(g) // it may run elsewhere: nobody gets its name until that is known
+		a.guests.ExpectAgain(g) // it may run elsewhere: nobody gets its name until that is known
 	}
 	return g, false, nil
 }

@@ -19,7 +19,7 @@ import (
 func rememberedGuest(t *testing.T, a *Agent) (h care.Held, file string) {
 	t.Helper()
 	h = goodHeld(a.config.Run)
-	file = filepath.Join(a.guests.dir, "web.json")
+	file = filepath.Join(a.config.StatePath("guests"), "web.json")
 	if err := statefile.Write(file, h); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestNameOfAGuestThatWasLetGo(t *testing.T) {
 	if err := m.cleanSource(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.guests.nameFree("web"); err == nil {
+	if err := a.guests.NameFree("web"); err == nil {
 		t.Error("what is removed here may be removed again, and its name is free")
 	}
 	m.state = migration.Source{Course: migration.Ended, Outcome: migration.Completed}
@@ -67,7 +67,7 @@ func TestNameOfAGuestThatWasLetGo(t *testing.T) {
 			t.Errorf("left: %s, %v", path, err)
 		}
 	}
-	if err := a.guests.nameFree("web"); err != nil {
+	if err := a.guests.NameFree("web"); err != nil {
 		t.Errorf("after its end: %v", err)
 	}
 }
@@ -119,36 +119,6 @@ func TestNameInADamagedJournal(t *testing.T) {
 	}
 }
 
-// TestForgetLeavesAnother: with a guest goes what was written down of it, and not of another of its name.
-func TestForgetLeavesAnother(t *testing.T) {
-	a := startedAgain(t)
-	h, file := rememberedGuest(t, a)
-	other := &Guest{Held: h}
-	other.Held.Dir = a.guestDir("web", "1")
-	for name, c := range map[string]struct {
-		g, here *Guest
-		kept    bool
-	}{
-		"another is under care":    {&Guest{Held: h}, &Guest{Held: h}, true},
-		"another was written down": {other, nil, true},
-		"its own":                  {&Guest{Held: h}, nil, false},
-	} {
-		if err := statefile.Write(file, h); err != nil {
-			t.Fatal(err)
-		}
-		delete(a.guests.byName, "web")
-		if c.here != nil {
-			a.guests.byName["web"] = c.here
-		}
-		if err := a.guests.forget(c.g); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, err := os.Stat(file); (err == nil) != c.kept || a.guests.byName["web"] != c.here {
-			t.Errorf("%s: %v, %v", name, err, a.guests.byName)
-		}
-	}
-}
-
 // endedAt is a source that turned back, from as far as an effect.
 func endedAt(at migration.Effect) migration.Source {
 	s := migration.Source{Course: migration.Ended, Outcome: migration.Aborted, Epoch: 2}
@@ -166,7 +136,7 @@ func TestEndedJournalContinuesNothingOfAnother(t *testing.T) {
 		"left alone": func(j *written.Source) { j.Doing = migration.CleanSource },
 	} {
 		a := startedAgain(t)
-		_, machine := haltedGuest(a, "web")
+		_, machine := haltedGuest(t, a, "web")
 		journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.Pause)))
 		j := journalled("m-00000002", "berlin", sourceDoing(t, migration.Release))
 		change(&j)
@@ -188,7 +158,7 @@ func TestEndedJournalOfAGuestNotKnown(t *testing.T) {
 	for name, unreadable := range map[string]bool{"silent": false, "unreadable": true} {
 		a := startedAgain(t)
 		h, _ := silently(t, a)
-		file := filepath.Join(a.guests.dir, "web.json")
+		file := filepath.Join(a.config.StatePath("guests"), "web.json")
 		if err := statefile.Write(file, h); err != nil {
 			t.Fatal(err)
 		}
@@ -213,12 +183,12 @@ func TestEndedJournalOfAGuestNotKnown(t *testing.T) {
 // later agent would go on with too.
 func TestNoMigrationBesideAJournal(t *testing.T) {
 	a := startedAgain(t)
-	g, _ := haltedGuest(a, "web")
+	g, _ := haltedGuest(t, a, "web")
 	path := journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.Pause)))
 	_, err := a.newOutgoing(migration.Request{Guest: "web", To: "paris"})
 	agenttest.Refused(t, "beside a journal", err, migration.CodeBusy, "m-00000001", "web")
-	if g.migration() != "" {
-		t.Errorf("the guest is busy with %s", g.migration())
+	if g.Migration() != "" {
+		t.Errorf("the guest is busy with %s", g.Migration())
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

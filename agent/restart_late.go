@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/vm"
 )
 
-// A QEMU may answer nobody for a while as an agent starts: its host is busy, its storage hangs.
-// Nothing is concluded from that. Its guest, and what there is to do with it, wait until it
-// answers or is gone.
+// Where a QEMU answers nobody for a while as an agent starts, its guest, and what there is to do with it, wait until it
+// answers or is gone (guests.NoteSilent).
 
 // notYet is the error of a journal whose guest's QEMU does not answer.
 type notYet struct{ held care.Held }
@@ -30,31 +30,16 @@ type late struct {
 	ids  []string
 }
 
-// setSilent keeps, of a guest that was under care, that its QEMU does not answer; nil: it does,
-// or is gone.
-func (a *Agent) setSilent(name string, g *Guest) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.silent == nil {
-		a.silent = map[string]*Guest{}
-	}
-	if a.silent[name] = g; g == nil {
-		delete(a.silent, name)
-	}
-}
-
 // isSilent is the error notYet where such a guest is waited for.
 func (a *Agent) isSilent(name string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if g := a.silent[name]; g != nil {
-		return &notYet{g.Held}
+	if h, ok := a.guests.Silent(name); ok {
+		return &notYet{h}
 	}
 	return nil
 }
 
 // resumeEach goes on with journals, and returns those that wait for a guest's QEMU, by guest.
-func (a *Agent) resumeEach(ctx context.Context, ids []string, lost map[string]*Guest) map[string]*late {
+func (a *Agent) resumeEach(ctx context.Context, ids []string, lost map[string]*guests.Guest) map[string]*late {
 	waits := map[string]*late{}
 	for _, id := range a.endedLast(ids) {
 		a.mu.Lock()
@@ -85,20 +70,20 @@ func (a *Agent) resumeEach(ctx context.Context, ids []string, lost map[string]*G
 // resumeLate goes on with a guest when its QEMU answers, or is gone.
 func (a *Agent) resumeLate(ctx context.Context, l *late) {
 	name := l.held.Description.Name
-	waiting := &Guest{Held: l.held}
-	a.guests.expectAgain(waiting) // nobody else gets its name or number, until its journals have it again
+	waiting := guests.New(l.held, nil)
+	a.guests.ExpectAgain(waiting) // nobody else gets its name or number, until its journals have it again
 	a.actors.Go(func() {
 		g, err := a.attachLate(ctx, l.held)
 		if err != nil && !goneForSure(err) {
 			return // the agent ends, and the next one goes on
 		}
-		lost := map[string]*Guest{}
+		lost := map[string]*guests.Guest{}
 		switch {
 		case err == nil && l.kept:
 			if len(l.ids) > 0 {
-				g.take(l.ids[0]) //nolint:errcheck // nobody else has it yet
+				g.Take(l.ids[0]) //nolint:errcheck // nobody else has it yet
 			}
-			if err := a.guests.save(g); err != nil {
+			if err := a.guests.Save(g); err != nil {
 				a.log.Error("keep guest", "guest", name, "error", err)
 			}
 			a.keepAsking(g)
@@ -106,23 +91,23 @@ func (a *Agent) resumeLate(ctx context.Context, l *late) {
 				a.namesAgain(g)
 			}
 		case err == nil:
-			g.closeFiles() // its journal attaches again
+			g.CloseFiles() // its journal attaches again
 		case l.kept:
-			gone := &Guest{Held: l.held}
+			gone := guests.New(l.held, nil)
 			a.discard(gone)
 			lost[name] = gone
 		}
-		a.setSilent(name, nil)
+		a.guests.Answers(name)
 		for _, again := range a.resumeEach(ctx, l.ids, lost) {
 			a.resumeLate(ctx, again)
 		}
 		a.forgetLost(lost)
-		a.guests.settled(waiting)
+		a.guests.Settled(waiting)
 	})
 }
 
 // attachLate waits until the guest's QEMU answers, is gone, or ctx ends.
-func (a *Agent) attachLate(ctx context.Context, held care.Held) (*Guest, error) {
+func (a *Agent) attachLate(ctx context.Context, held care.Held) (*guests.Guest, error) {
 	said := ""
 	for {
 		g, err := a.attach(ctx, held)
@@ -143,10 +128,10 @@ func (a *Agent) attachLate(ctx context.Context, held care.Held) (*Guest, error) 
 const latePause = 500 * time.Millisecond
 
 // statusOf asks a guest's QEMU until it answers, or is gone, which is "". The error is of ctx.
-func statusOf(ctx context.Context, g *Guest) (vm.Status, error) {
-	for g.alive() {
+func statusOf(ctx context.Context, g *guests.Guest) (vm.Status, error) {
+	for g.Alive() {
 		ask, cancel := limits.Status.On(ctx)
-		status, err := g.Machine.Status(ask)
+		status, err := g.Machine().Status(ask)
 		cancel()
 		if err == nil {
 			return status, nil
@@ -171,25 +156,13 @@ func (m *incoming) runAgain(ctx context.Context) {
 }
 
 // forgetLost ends the care of guests whose QEMU is gone, but for those that a migration needs.
-func (a *Agent) forgetLost(lost map[string]*Guest) {
+func (a *Agent) forgetLost(lost map[string]*guests.Guest) {
 	for _, gone := range lost {
-		if gone.migration() != "" || a.journalLeft(gone.name(), "") != nil {
+		if gone.Migration() != "" || a.journalLeft(gone.Name(), "") != nil {
 			continue // it is forgotten when that ends
 		}
-		if err := a.guests.forget(gone); err != nil {
-			a.log.Warn("forget guest", "guest", gone.name(), "error", err)
+		if err := a.guests.Forget(gone); err != nil {
+			a.log.Warn("forget guest", "guest", gone.Name(), "error", err)
 		}
 	}
-}
-
-// expects says whether a guest of that name is being started, received or waited for.
-func (s *guests) expects(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for g := range s.coming {
-		if g.name() == name {
-			return true
-		}
-	}
-	return false
 }

@@ -18,6 +18,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/described"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/record"
@@ -76,7 +77,7 @@ func TestSilentGuestsHoldUpNobody(t *testing.T) {
 		}
 		ln.SetUnlinkOnClose(false)
 		ln.Close()
-		if err := statefile.Write(filepath.Join(a.guests.dir, h.Description.Name+".json"), h); err != nil {
+		if err := statefile.Write(filepath.Join(a.config.StatePath("guests"), h.Description.Name+".json"), h); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +116,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 		after  func(*Agent) bool // its QEMU is gone
 	}{
 		{"no migration", true, nil, func(a *Agent) bool {
-			_, err := os.Stat(filepath.Join(a.guests.dir, "web.json"))
+			_, err := os.Stat(filepath.Join(a.config.StatePath("guests"), "web.json"))
 			return os.IsNotExist(err)
 		}},
 		{"its source", true, func(care.Held) any { return source(migration.CopyMemory) }, func(a *Agent) bool {
@@ -151,7 +152,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			})
 			h, end := silently(t, a)
 			if c.kept {
-				if err := statefile.Write(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
+				if err := statefile.Write(filepath.Join(a.config.StatePath("guests"), "web.json"), h); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -171,10 +172,10 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			if len(a.outgoing)+len(a.incoming) > 0 || c.record != nil && !strings.Contains(unreadOf(a, plan.ID), "does not answer") {
 				t.Errorf("gone on with: %v, %v, %v", a.outgoing, a.incoming, a.unread)
 			}
-			if _, err := os.Stat(filepath.Join(a.guests.dir, "web.json")); (err == nil) != c.kept {
+			if _, err := os.Stat(filepath.Join(a.config.StatePath("guests"), "web.json")); (err == nil) != c.kept {
 				t.Errorf("what is remembered of it: %v", err)
 			}
-			if err := a.guests.expect(&Guest{Held: care.Held{Description: config.Description{Name: "web"}}}); err == nil {
+			if err := a.guests.Expect(guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)); err == nil {
 				t.Error("another guest gets its name")
 			}
 			end()
@@ -189,22 +190,22 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 // TestStatusIsAskedOn: a QEMU that says nothing lives, and what it says later counts.
 func TestStatusIsAskedOn(t *testing.T) {
 	machine := &stuck{gone: gone{done: make(chan struct{})}, silent: 2}
-	if status, err := statusOf(t.Context(), &Guest{Machine: machine}); status != vm.Paused || err != nil {
+	if status, err := statusOf(t.Context(), guests.New(care.Held{}, machine)); status != vm.Paused || err != nil {
 		t.Errorf("%q, %v", status, err)
 	}
 	ended := &stuck{gone: gone{done: make(chan struct{})}, silent: 1 << 20}
 	time.AfterFunc(latePause/2, func() { close(ended.done) })
-	if status, err := statusOf(t.Context(), &Guest{Machine: ended}); status != "" || err != nil {
+	if status, err := statusOf(t.Context(), guests.New(care.Held{}, ended)); status != "" || err != nil {
 		t.Errorf("%q, %v", status, err)
 	}
-	if status, err := statusOf(t.Context(), &Guest{}); status != "" || err != nil {
+	if status, err := statusOf(t.Context(), guests.New(care.Held{}, nil)); status != "" || err != nil {
 		t.Errorf("%q, %v", status, err)
 	}
 }
 
 // TestNoMachineIsWatched: a migration begins again without a QEMU, and ends by that, not by a panic.
 func TestNoMachineIsWatched(t *testing.T) {
-	m := &outgoing{a: &Agent{ctx: t.Context()}, guest: &Guest{}, work: &sourceWork{}}
+	m := &outgoing{a: &Agent{ctx: t.Context()}, guest: guests.New(care.Held{}, nil), work: &sourceWork{}}
 	m.watchGuest()
 }
 

@@ -32,9 +32,9 @@ func processOf(pid int) string {
 
 // another says whether the QEMU that was found is not the one with which the migration began.
 func (m *outgoing) another() bool {
-	if m.process == "" || !m.guest.alive() {
+	if m.process == "" || !m.guest.Alive() {
 		return false
 	}
-	now := processOf(m.guest.Machine.PID())
+	now := processOf(m.guest.Machine().PID())
 	return now != "" && now != m.process
 }

@@ -29,7 +29,7 @@ func TestGuestThatItsOwnerStartedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := startedAgain(t)
-			_, machine := haltedGuest(a, "web")
+			_, machine := haltedGuest(t, a, "web")
 			machine.runs.Store(1) // it has booted
 			j := journalled("m-00000001", "berlin", sourceDoing(t, c.at))
 			j.QEMU = c.was

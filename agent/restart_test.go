@@ -12,6 +12,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/owed"
@@ -55,7 +56,7 @@ func TestSourceRestarted(t *testing.T) {
 			state := sourceDoing(t, at)
 			m := &outgoing{
 				a:     &Agent{config: &config.Config{Host: "paris", State: dir}, detours: detours, ctx: t.Context()},
-				guest: &Guest{Machine: test.machine}, plan: plan, state: state, rec: record.New("paris", plan, time.Now()),
+				guest: guests.New(care.Held{}, test.machine), plan: plan, state: state, rec: record.New("paris", plan, time.Now()),
 			}
 			next, _, err := state.Step(m.restarted(test.lost))
 			if err != nil {
@@ -97,10 +98,10 @@ func (*halted) AwaitMigration(ctx context.Context) (vm.Progress, error) {
 }
 
 // haltedGuest is a guest under care of that name, whose QEMU is halted.
-func haltedGuest(a *Agent, name string) (*Guest, *halted) {
+func haltedGuest(t *testing.T, a *Agent, name string) (*guests.Guest, *halted) {
 	machine := &halted{stuck{gone: gone{done: make(chan struct{})}}}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: name}, Dir: a.guestDir(name, "1"), Epoch: 1}, Machine: machine}
-	a.guests.byName[name] = g
+	g := guests.New(care.Held{Description: config.Description{Name: name}, Dir: a.guestDir(name, "1"), Epoch: 1}, machine)
+	underCare(t, a.guests, name, g)
 	return g, machine
 }
 
@@ -120,8 +121,8 @@ func (factless) Facts(context.Context) (vm.Facts, error) { return vm.Facts{}, er
 func TestModeOfTheNextTry(t *testing.T) {
 	for next, want := range map[string]string{"auto": "auto", "hybrid": "hybrid", "": "precopy"} {
 		a := startedAgain(t)
-		g, machine := haltedGuest(a, "web")
-		g.Machine = factless{machine}
+		g, machine := haltedGuest(t, a, "web")
+		g.RunsIn(factless{machine})
 		j := journalled("m-00000001", "berlin", sourceDoing(t, migration.AskStart))
 		j.Plan.Mode, j.Next = "precopy", next
 		journalOf(t, a, "m-00000001", j)
@@ -138,13 +139,13 @@ func TestModeOfTheNextTry(t *testing.T) {
 func TestPeerNotConfiguredAnyMore(t *testing.T) {
 	for at, stays := range map[migration.Effect]bool{migration.Pause: true, migration.Release: false} {
 		a := startedAgain(t)
-		g, machine := haltedGuest(a, "web")
+		g, machine := haltedGuest(t, a, "web")
 		journalOf(t, a, "m-00000001", journalled("m-00000001", "berlin", sourceDoing(t, at)))
 		a.resumeMigrations(a.ctx, nil)
 		if stays {
 			a.actors.Wait()
-			if rep, ok, err := a.records.History("m-00000001"); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {
-				t.Errorf("history: %+v, %v, %v; left alone: %v; busy with %q", rep, ok, err, a.unread, g.migration())
+			if rep, ok, err := a.records.History("m-00000001"); !ok || err != nil || rep.Outcome != migration.Aborted || g.Migration() != "" {
+				t.Errorf("history: %+v, %v, %v; left alone: %v; busy with %q", rep, ok, err, a.unread, g.Migration())
 			}
 		} else {
 			waitFor(t, "it is in doubt", func() bool { rep, ok := a.records.Report("m-00000001"); return ok && rep.Outcome == migration.InDoubt })
@@ -230,7 +231,7 @@ func TestLostGuestIsNotTakenForHeld(t *testing.T) {
 			peer.Answer(w, talk.ReleaseAnswer{State: "declined"}, nil)
 		}))
 		m := &outgoing{
-			a: a, guest: &Guest{}, plan: plan, link: link, state: sourceDoing(t, at), log: log, lost: true, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
+			a: a, guest: guests.New(care.Held{}, nil), plan: plan, link: link, state: sourceDoing(t, at), log: log, lost: true, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 			inbox: make(chan migration.Input, 1),
 		}
 		ctx, end := context.WithCancel(t.Context())
@@ -269,8 +270,8 @@ func TestStaysAwayThoughRestarted(t *testing.T) {
 		}
 		return nil
 	}}
-	g, _ := haltedGuest(a, "web")
-	g.Held.Description.NICs = []config.NIC{{MAC: "52:54:00:00:00:01"}}
+	g, _ := haltedGuest(t, a, "web")
+	g.Remember(func(h *care.Held) { h.Description.NICs = []config.NIC{{MAC: "52:54:00:00:00:01"}} })
 	j := journalled("m-00000001", "berlin", sourceDoing(t, migration.Pause)) // berlin is not configured, and oslo's subnet agent gave it the address
 	j.Plan.Held = []migration.Address{{Prefix: netip.PrefixFrom(addr, 24), Home: "oslo", SubnetAgent: "oslo"}}
 	j.Coming, j.Home = true, []netip.Addr{addr}

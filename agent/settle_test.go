@@ -27,7 +27,7 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.guest.Machine = &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Active}
+		m.guest.RunsIn(&pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Active})
 		m.work.lanes, m.work.early, m.a.detours = lanes, early, detour.New("", config.Network{}, nil)
 		m.flip(t.Context()) //nolint:errcheck // there is no detour
 		var steps []string
@@ -50,7 +50,7 @@ func TestCopyThatEndsBeforeTheFlip(t *testing.T) {
 	t.Cleanup(func() { limits.Settle = limit })
 	for _, status := range []vm.MigrationStatus{vm.Failed, vm.Active} { // QEMU may not have heard of it yet
 		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
-		m.guest.Machine = &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status}
+		m.guest.RunsIn(&pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		lanes, err := proxy.ListenSource(ctx, proxy.SourceConfig{Socket: filepath.Join(t.TempDir(), "out")})
 		if err != nil {

@@ -30,8 +30,8 @@ func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 	for _, m := range coming {
 		err = errors.Join(err, m.endUnstarted(ctx))
 	}
-	for _, g := range a.guests.all() {
-		if g.Held.Description.QMP != "" { // it ran before we came
+	for _, g := range a.guests.All() {
+		if g.Held().Description.QMP != "" { // it ran before we came
 			err = errors.Join(err, a.letGo(g))
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/agent/sample"
@@ -68,7 +69,7 @@ func TestHungVisitsHoldUpNobody(t *testing.T) {
 	defer func() { limits.Has = before }()
 	c := &config.Config{KeepMemory: 1 << 30}
 	a := visitsHost(t, c)
-	a.guests = &guests{byName: map[string]*Guest{}}
+	a.guests = guests.In(t.TempDir())
 	var under looks
 	for name, ask := range map[string]func(){
 		"a look at the host": func() { a.lookAtHost(t.Context(), &under) },

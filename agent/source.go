@@ -64,7 +64,7 @@ var effectLimits = map[migration.Effect]limits.Limit{
 }
 
 func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
-	if m.guest.Machine == nil && slices.Contains(needsQEMU, e) {
+	if m.guest.Machine() == nil && slices.Contains(needsQEMU, e) {
 		return goneProblem(m.plan.Guest, "was lost with its host or its QEMU")
 	}
 	switch e {
@@ -186,12 +186,12 @@ const (
 // pause stops the guest, after it has taken what was on its way to it.
 func (m *outgoing) pause(ctx context.Context) error {
 	begun := time.Now()
-	if t := m.guest.activeTap(); t != nil {
+	if t := m.guest.ActiveTap(); t != nil {
 		m.drain(ctx, t)
 	}
 	m.rec.Took("drain tap", begun)
-	m.guest.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
-	memory, err := compare.MemoryOf(ctx, m.guest.Machine)
+	m.guest.Machine().Courtesy(false) //nolint:errcheck // slower, not wrong
+	memory, err := compare.MemoryOf(ctx, m.guest.Machine())
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (m *outgoing) allowSwitchover() {
 // that, and send the rest.
 func (m *outgoing) letFinish() {
 	m.followMemory(func(life context.Context) {
-		m.guest.Machine.ReleaseSwitchover(life) //nolint:errcheck // finishMemory asks again, and tells
+		m.guest.Machine().ReleaseSwitchover(life) //nolint:errcheck // finishMemory asks again, and tells
 	})
 }
 
@@ -241,7 +241,7 @@ func (m *outgoing) drain(ctx context.Context, t *os.File) {
 		m.a.log.Info("tap not drained; what is left is read out", "migration", m.plan.ID, "error", err)
 		m.handLeftovers()
 	}
-	if err = hold.Mark(m.guest.Held.Taps[m.guest.Held.Active]); err == nil {
+	if err = hold.Mark(m.guest.Held().Taps[m.guest.Held().Active]); err == nil {
 		err = hold.Drained(ctx, t, 0, drainLast)
 	}
 	if err != nil {
@@ -275,17 +275,17 @@ func (m *outgoing) resume(ctx context.Context) error {
 	m.rec.Edit(func(r *record.Report) { r.Paused = 0 })
 	m.work.leaveMemory()
 	m.work.stands.end()
-	if !m.guest.alive() {
+	if !m.guest.Alive() {
 		return fmt.Errorf("resume guest %s: its QEMU is gone", m.plan.Guest)
 	}
 	ask, cancel := limits.Resume.On(ctx)
-	_, err := m.guest.Machine.Status(ask)
+	_, err := m.guest.Machine().Status(ask)
 	cancel()
 	if err != nil { // in its switchover it answers nobody until its stream takes more, or breaks
 		m.endLanes()
 	}
 	for {
-		was, err := goOn(ctx, m.guest.Machine)
+		was, err := goOn(ctx, m.guest.Machine())
 		if err == nil {
 			if was != vm.Running || paused != 0 { // where it ran, an agent before this one had it run on
 				m.rec.Moment(record.StepRanOn)
@@ -295,7 +295,7 @@ func (m *outgoing) resume(ctx context.Context) error {
 			}
 			return nil
 		}
-		if !m.guest.alive() || !sleep(ctx, repairPause) {
+		if !m.guest.Alive() || !sleep(ctx, repairPause) {
 			return fmt.Errorf("resume guest %s: %w", m.plan.Guest, err)
 		}
 	}

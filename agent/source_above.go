@@ -19,7 +19,7 @@ import (
 // settleAbove has such a guest keep its address, where nobody has said otherwise.
 func (m *outgoing) settleAbove(info guest.Info) error {
 	device, addr := above(info, migration.Bare(m.plan.Held))
-	spare, lacks, help := spareUnfit(info, m.guest.held().Description, m.plan.Active)
+	spare, lacks, help := spareUnfit(info, m.guest.Held().Description, m.plan.Active)
 	otherwise := m.plan.Network != "auto" || m.plan.Want.IsValid()
 	switch {
 	case device == "" && spare == "" || m.plan.KeepsAddress():

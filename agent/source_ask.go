@@ -84,7 +84,7 @@ const holdLook = 100 * time.Millisecond
 // watchHold ends the wait for hooks when the copy breaks or QEMU stops the guest by itself.
 func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 	for sleep(ctx, holdLook) {
-		p, err := m.guest.Machine.Progress(ctx)
+		p, err := m.guest.Machine().Progress(ctx)
 		if err == nil && p.Status.Ended() {
 			err = m.copyEnded(ctx, p)
 		}

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"godwit/agent/agenttest"
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -25,7 +27,7 @@ func budgeted(t *testing.T, mode string, budget, rtt time.Duration) (*outgoing, 
 	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{up}}
 	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{up}, Peers: []config.Neighbour{n}})
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: mode, Transfer: "lanes", Downtime: budget}
-	return &outgoing{a: a, guest: &Guest{}, link: peer.NewLink(nil, "rome", 1, nil), plan: plan, work: &sourceWork{rtt: rtt}, rec: record.New("paris", plan, time.Now())}, n
+	return &outgoing{a: a, guest: guests.New(care.Held{}, nil), link: peer.NewLink(nil, "rome", 1, nil), plan: plan, work: &sourceWork{rtt: rtt}, rec: record.New("paris", plan, time.Now())}, n
 }
 
 // endless is a QEMU whose rounds get no shorter.
@@ -42,7 +44,8 @@ func (e *endless) Progress(context.Context) (vm.Progress, error) {
 // TestBandwidthThatWasLifted: a copy whose bandwidth was so low for a while that it could have taken weeks is given up as soon as any other, once it is not.
 func TestBandwidthThatWasLifted(t *testing.T) {
 	m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
-	m.plan.Transfer, m.guest.Machine, m.a.config.Patience = "qemu-tcp", &endless{}, time.Minute
+	m.plan.Transfer, m.a.config.Patience = "qemu-tcp", time.Minute
+	m.guest.RunsIn(&endless{})
 	m.work.facts = vm.Facts{Memory: 256 << 20, Hold: vm.HoldLowBandwidth}
 	synctest.Test(t, func(t *testing.T) {
 		m.bandwidth.Set(8000)

@@ -30,16 +30,16 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err := m.a.awaitHeard(ctx, g); err != nil {
 		return err
 	}
-	facts, err := g.Machine.Facts(ctx)
+	facts, err := g.Machine().Facts(ctx)
 	if err != nil {
 		return err
 	}
 	m.work.facts = facts
-	status, err := g.Machine.Status(ctx)
+	status, err := g.Machine().Status(ctx)
 	if err != nil {
 		return err
 	}
-	if err := (capable.Leaver{Held: g.Held, Channel: g.hasChannel(), Keeps: m.plan.KeepsAddress(), Facts: facts, Status: status}).Unfit(m.problem); err != nil {
+	if err := (capable.Leaver{Held: g.Held(), Channel: g.HasChannel(), Keeps: m.plan.KeepsAddress(), Facts: facts, Status: status}).Unfit(m.problem); err != nil {
 		return err
 	}
 	if err := capable.UnfitPages(m.problem, m.plan.Mode, facts); err != nil {
@@ -91,25 +91,25 @@ func (m *outgoing) checkGuest(ctx context.Context) error {
 
 // askGuest is checkGuest for what only the guest itself knows. One that cannot be asked, or is silent, and keeps its address needs not be.
 func (m *outgoing) askGuest(ctx context.Context) error {
-	m.work.boot = m.guest.held().ComesIn(guest.Info{}) // one that does not answer may be booting anew
-	if !m.guest.hasChannel() {                         // it keeps its address, see unfit
+	m.work.boot = m.guest.Held().ComesIn(guest.Info{}) // one that does not answer may be booting anew
+	if !m.guest.HasChannel() {                         // it keeps its address, see unfit
 		return nil
 	}
-	info, err := m.guest.info(ctx)
+	info, err := m.guest.Info(ctx)
 	if err != nil {
 		if m.plan.KeepsAddress() {
 			return nil
 		}
 		return m.problem(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
-	if d := m.guest.Held.Description; d.Silent() {
+	if d := m.guest.Held().Description; d.Silent() {
 		m.rec.Note("nobody in the guest can be asked (agent: dhcp): its next address is given by DHCP, which connections follow is its own path manager's work and is not waited for, and its pause is not measured; godwit-guest in it can do these (docs/guest.md)")
 	} else if !slices.Contains(info.Capabilities, "ticks") {
 		m.rec.Note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, datagrams to its old address do not keep the tunnel, and servers of QUIC may lose their connections; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities
-	m.work.boot = m.guest.held().ComesIn(info)
-	m.work.noIPv6 = lacksIPv6(info, m.guest.Held.Description.NICs, m.plan.Held)
+	m.work.boot = m.guest.Held().ComesIn(info)
+	m.work.noIPv6 = lacksIPv6(info, m.guest.Held().Description.NICs, m.plan.Held)
 	m.noteUnread(info.Unread)
 	m.dropFirst(ctx)
 	m.noteUntold(info)
@@ -161,8 +161,8 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 // askThere has the destination say whether it can take the guest, and its clock.
 func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	m.work.offer = talk.Offer{
-		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: capable.Flags(m.work.facts),
-		Touched: capable.ResidentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint,
+		Plan: m.plan, Description: m.guest.Held().Description, Facts: m.work.facts, CPUFlags: capable.Flags(m.work.facts),
+		Touched: capable.ResidentBytes(m.guest.Machine().PID()), Endpoint: m.guest.Held().Endpoint,
 		MTU: m.a.config.Network.MTU, NoIPv6: m.work.noIPv6,
 	}
 	root, err := m.a.config.RootMark(m.work.offer.Description)

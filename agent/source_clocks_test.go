@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -54,7 +56,7 @@ func TestClocksAsTheGuestRuns(t *testing.T) {
 			peer.Answer(w, answer, nil)
 		}))
 		m := &outgoing{
-			a: bareAgent(t, &config.Config{Host: "paris", Patience: time.Minute}), guest: &Guest{}, link: link, plan: plan,
+			a: bareAgent(t, &config.Config{Host: "paris", Patience: time.Minute}), guest: guests.New(care.Held{}, nil), link: link, plan: plan,
 			work: &sourceWork{skew: ahead + since}, rec: record.New("paris", plan, time.Now()),
 		}
 		m.a.ctx = t.Context()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm"
@@ -27,7 +28,7 @@ func (m *outgoing) runsOn() bool {
 	}
 	ctx, cancel := limits.Status.On(m.a.ctx)
 	defer cancel()
-	was, err := goOn(ctx, m.guest.Machine)
+	was, err := goOn(ctx, m.guest.Machine())
 	return err == nil || was == vm.Shutdown || was == vm.Panicked || was == vm.InternalError
 }
 
@@ -58,12 +59,12 @@ func (a *Agent) closeSource(m *outgoing) {
 	case outcome == migration.Completed:
 		m.rec.Event(migration.MigrationDone)
 	case m.aside:
-	case !m.guest.alive():
-		if m.guest.Machine == nil || m.guest.Machine.Exit().Reason == "" {
+	case !m.guest.Alive():
+		if m.guest.Machine() == nil || m.guest.Machine().Exit().Reason == "" {
 			outcome = migration.Failed // its QEMU was killed or broke; a guest that ends by itself is not lost by us
 		}
 		a.discard(m.guest)
-		if err := a.guests.forget(m.guest); err != nil {
+		if err := a.guests.Forget(m.guest); err != nil {
 			a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)
 		}
 	default:
@@ -90,7 +91,7 @@ func (a *Agent) closeSource(m *outgoing) {
 // runOnLater goes on continuing the guest until it runs, its QEMU is gone, or the agent ends: then the next goes on.
 func (m *outgoing) runOnLater() {
 	for sleep(m.a.ctx, repairPause) {
-		alive := m.guest.alive()
+		alive := m.guest.Alive()
 		if alive && !m.runsOn() {
 			continue
 		}
@@ -104,9 +105,9 @@ func (m *outgoing) runOnLater() {
 
 // leaveGuest leaves the guest to others.
 func (m *outgoing) leaveGuest() {
-	m.guest.drop(m.plan.ID)
+	m.guest.Drop(m.plan.ID)
 	if !m.aside { // else another keeps its name
-		m.a.guests.settled(m.guest)
+		m.a.guests.Settled(m.guest)
 	}
 }
 
@@ -125,4 +126,15 @@ func (a *Agent) forgetOutgoing(m *outgoing) {
 	a.mu.Lock()
 	delete(a.outgoing, m.plan.ID)
 	a.mu.Unlock()
+}
+
+// stopTicks ends the counter of a guest that stays here.
+func (a *Agent) stopTicks(g *guests.Guest) {
+	c := g.Channel()
+	if c == nil {
+		return
+	}
+	if err := limits.EndTicks.Do(a.ctx, func(ctx context.Context) error { return c.Ticks(ctx, 0) }); err != nil {
+		a.log.Info("end ticks", "guest", g.Name(), "error", err)
+	}
 }

@@ -17,13 +17,13 @@ func TestJournalStaysWhileItsGuestStands(t *testing.T) {
 	const id = "m-00000001"
 	for name, gone := range map[string]bool{"answers the next agent": false, "is gone": true} {
 		a := startedAgain(t)
-		g, machine := haltedGuest(a, "web")
+		g, machine := haltedGuest(t, a, "web")
 		machine.silent = 1 << 30
 		path := journalOf(t, a, id, journalled(id, "paris", endedAt(migration.Pause)))
 		stop := begin(a)
 		waitFor(t, name+": it is told", func() bool { rep, ok := a.records.Report(id); return ok && rep.Ended != 0 })
-		if rep, _ := a.records.Report(id); rep.Outcome != migration.Aborted || g.migration() != id {
-			t.Errorf("%s: %s, busy with %q", name, rep.Outcome, g.migration())
+		if rep, _ := a.records.Report(id); rep.Outcome != migration.Aborted || g.Migration() != id {
+			t.Errorf("%s: %s, busy with %q", name, rep.Outcome, g.Migration())
 		}
 		if gone {
 			close(machine.done)
@@ -40,8 +40,8 @@ func TestJournalStaysWhileItsGuestStands(t *testing.T) {
 			ids, err := journal.Unfinished(a.config.StatePath("journal"))
 			return err == nil && len(ids) == 0
 		})
-		if rep, ok, err := a.records.History(id); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {
-			t.Errorf("%s: history %v, %v, %s; busy with %q", name, ok, err, rep.Outcome, g.migration())
+		if rep, ok, err := a.records.History(id); !ok || err != nil || rep.Outcome != migration.Aborted || g.Migration() != "" {
+			t.Errorf("%s: history %v, %v, %s; busy with %q", name, ok, err, rep.Outcome, g.Migration())
 		}
 		if continued := machine.runs.Load() > 0; continued == gone {
 			t.Errorf("%s: continued: %v", name, continued)
@@ -63,7 +63,7 @@ func begin(a *Agent) (stop func()) {
 func TestSilentGuestThatMayStandIsWaitedFor(t *testing.T) {
 	a := startedAgain(t)
 	h, end := silently(t, a)
-	if err := statefile.Write(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
+	if err := statefile.Write(filepath.Join(a.config.StatePath("guests"), "web.json"), h); err != nil {
 		t.Fatal(err)
 	}
 	path := journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.Pause)))

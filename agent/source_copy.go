@@ -50,7 +50,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	if err != nil || m.plan.Mode == "stopcopy" {
 		return err
 	}
-	courtesy(ctx, m.guest.Machine)
+	courtesy(ctx, m.guest.Machine())
 	return m.awaitFit(ctx, paths)
 }
 
@@ -89,7 +89,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 		m.work.forward = forward
 		m.work.wire.Follow(func() int64 { return forward.Stats().Forward })
 	}
-	return m.notBegun(ctx, m.guest.Machine.Migrate(ctx, opts))
+	return m.notBegun(ctx, m.guest.Machine().Migrate(ctx, opts))
 }
 
 // notBegun explains why QEMU could not begin to send memory: where what carries its stream has ended, by why that has.
@@ -225,7 +225,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 
 // lookAtCopy is how a copy that began then goes. The error is of one that is over, or in which nothing moves any more.
 func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, paths []peer.Path, begun time.Time) (p vm.Progress, look policy.Look, err error) {
-	if p, err = m.guest.Machine.Progress(ctx); err != nil {
+	if p, err = m.guest.Machine().Progress(ctx); err != nil {
 		return p, look, err
 	}
 	if p.Status.Ended() {
@@ -295,7 +295,7 @@ func (m *outgoing) comeToRest(ctx context.Context) error {
 // stillCopies is an error where QEMU, or what carries its stream, has ended the migration since the switch was decided, as the
 // destination's disk is full: the guest runs on, and is not stopped for that. A QEMU that does not answer now does not stop it either.
 func (m *outgoing) stillCopies(ctx context.Context) error {
-	p, err := m.guest.Machine.Progress(ctx)
+	p, err := m.guest.Machine().Progress(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -359,8 +359,8 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.work.leaveMemory()
 	m.bandwidth.KeepApart(0)
 	var err error
-	if m.guest.alive() {
-		err = m.guest.Machine.CancelMigration(ctx) // the guest runs at its own speed again, if it was throttled
+	if m.guest.Alive() {
+		err = m.guest.Machine().CancelMigration(ctx) // the guest runs at its own speed again, if it was throttled
 	}
 	m.endLanes()
 	if m.work.endTicks != nil {

@@ -13,6 +13,7 @@ import (
 
 	"godwit/agent/detour"
 	"godwit/agent/limits"
+	"godwit/agent/line"
 	"godwit/agent/record"
 	"godwit/agent/talk"
 	"godwit/migration"
@@ -31,9 +32,9 @@ const (
 // followTicks starts the guest's counter and keeps the last tick heard. It returns when it
 // has heard the first: a guest that is stopped at once must have been heard as well.
 func (m *outgoing) followTicks(ctx context.Context) error {
-	c := m.guest.channel()
+	c := m.guest.Channel()
 	if c == nil {
-		return errNoChannel
+		return line.ErrNone
 	}
 	askCtx, cancel := limits.FollowTicks.On(ctx)
 	defer cancel()
@@ -213,10 +214,10 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	if n := m.work.needed.Load(); n != nil && len(n.Moved) > 0 { // what is on its way over this host gets there
 		sleep(ctx, underway)
 	}
-	m.a.guests.expectAgain(m.guest) // all this may be done again, and must not meet another of its name
+	m.a.guests.ExpectAgain(m.guest) // all this may be done again, and must not meet another of its name
 	m.a.dismantle(m.guest)
 	m.leaveDisks()
-	if err := m.a.guests.forget(m.guest); err != nil {
+	if err := m.a.guests.Forget(m.guest); err != nil {
 		return err
 	}
 	return m.settleDetours(ctx)
@@ -226,7 +227,7 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 // is then known as left over.
 func (m *outgoing) leaveDisks() {
 	m.noteLeft()
-	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil {
+	if err := m.a.removeDisks(m.guest.Held().Description.Disks); err != nil {
 		m.rec.Note(err.Error())
 	}
 }
@@ -235,7 +236,7 @@ func (m *outgoing) leaveDisks() {
 // cleaned: an agent that is started again within that may find no guest that it could ask.
 func (m *outgoing) noteLeft() {
 	var left []string
-	for _, d := range m.guest.Held.Description.Disks {
+	for _, d := range m.guest.Held().Description.Disks {
 		if m.a.ours(d) {
 			left = append(left, filepath.Base(d.Path))
 		}

@@ -13,7 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -45,7 +47,7 @@ func (s *stuck) Cont(context.Context) error { s.runs.Add(1); return nil }
 func TestUndonePauseIsTold(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	machine := &stuck{gone: gone{done: make(chan struct{})}}
-	m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+	m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), guest: guests.New(care.Held{}, machine), plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 	if err := m.resume(t.Context()); err != nil || machine.runs.Load() != 1 {
 		t.Fatalf("%v, continued %d times", err, machine.runs.Load())
 	}
@@ -65,7 +67,7 @@ func TestUndonePauseIsNoted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 			machine := &stuck{gone: gone{done: make(chan struct{})}}
-			m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+			m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), guest: guests.New(care.Held{}, machine), plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 			if c.stopped != 0 {
 				m.rec.Edit(func(r *record.Report) { r.Paused = time.Now().Add(-c.stopped).UnixNano() })
 			}
@@ -98,7 +100,7 @@ func TestGuestIsNotLeftPaused(t *testing.T) {
 		}
 		machine := &stuck{gone: gone{done: make(chan struct{})}, silent: 2}
 		m := &outgoing{
-			a: a, guest: &Guest{Machine: machine}, plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
+			a: a, guest: guests.New(care.Held{}, machine), plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 			state: migration.Source{Course: migration.Ended, Outcome: migration.Aborted},
 		}
 		for m.state.Reached() != at {
@@ -149,7 +151,7 @@ func TestStreamIsCutAtOnce(t *testing.T) {
 	machine := &stuck{gone: gone{done: make(chan struct{})}, silent: 1}
 	forward := &slowToEnd{ending: make(chan struct{}), said: make(chan struct{})}
 	m := &outgoing{
-		a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{forward: forward}, rec: record.New("paris", plan, time.Now()),
+		a: bareAgent(t, &config.Config{Host: "paris"}), guest: guests.New(care.Held{}, machine), plan: plan, work: &sourceWork{forward: forward}, rec: record.New("paris", plan, time.Now()),
 	}
 	resumed := make(chan error, 1)
 	go func() { resumed <- m.resume(t.Context()) }()
@@ -169,7 +171,7 @@ func TestStreamIsCutAtOnce(t *testing.T) {
 // TestTicksOfACopyCalledOff: that nobody counts any more once a copy was called off is no fault of the guest's.
 func TestTicksOfACopyCalledOff(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-	m := &outgoing{guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+	m := &outgoing{guest: guests.New(care.Held{}, nil), plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 	ctx, callOff := context.WithCancel(t.Context())
 	defer callOff()
 	for _, notes := range []int{1, 1} {
@@ -210,7 +212,7 @@ func TestLandingIsToldOnce(t *testing.T) {
 		peer.Answer(w, answer, nil)
 	}))
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-	m := &outgoing{plan: plan, link: link, guest: &Guest{}, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+	m := &outgoing{plan: plan, link: link, guest: guests.New(care.Held{}, nil), work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 	var told []string
 	m.rec.Told = func(_ migration.Plan, e record.Event) {
 		if e.Kind == "note" || e.Kind == "event" {

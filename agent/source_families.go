@@ -64,7 +64,7 @@ func (m *outgoing) alone(ctx context.Context, family func(netip.Addr) bool) int 
 	}
 	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
-	users, err := m.guest.channel().Users(ctx, elsewhere...)
+	users, err := m.guest.Channel().Users(ctx, elsewhere...)
 	if err != nil {
 		return m.plan.Connections
 	}

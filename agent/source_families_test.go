@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -65,7 +67,7 @@ func TestNoteApart(t *testing.T) {
 		for _, p := range c.next {
 			plan.Next = append(plan.Next, migration.Address{Prefix: netip.MustParsePrefix(p)})
 		}
-		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), guest: askedBy(c.by, &Guest{})}
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), guest: askedBy(c.by, guests.New(care.Held{}, nil))}
 		m.noteApart(t.Context())
 		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); c.want == "" && notes != "" || !strings.Contains(notes, c.want) {
 			t.Errorf("%s: %q, want %q", name, notes, c.want)
@@ -113,7 +115,7 @@ func TestNoteUsers(t *testing.T) {
 		for _, p := range c.next {
 			plan.Next = append(plan.Next, migration.Address{Prefix: netip.MustParsePrefix(p)})
 		}
-		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), guest: askedBy(c.by, &Guest{}), work: &sourceWork{users: guest.Users{MPTCP: 4, TCP: 1}}}
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), guest: askedBy(c.by, guests.New(care.Held{}, nil)), work: &sourceWork{users: guest.Users{MPTCP: 4, TCP: 1}}}
 		m.noteUsers(t.Context())
 		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); !strings.Contains(notes, "before the move: "+c.want) {
 			t.Errorf("%s: %q, want %q", name, notes, c.want)

@@ -27,10 +27,10 @@ const (
 
 // gone explains err by the guest's own end: nil while its QEMU lives.
 func (m *outgoing) gone(err error) *migration.Problem {
-	if m.guest.Machine == nil || !endedBy(m.guest.Machine, err) {
+	if m.guest.Machine() == nil || !endedBy(m.guest.Machine(), err) {
 		return nil
 	}
-	exit := m.guest.Machine.Exit()
+	exit := m.guest.Machine().Exit()
 	if exit.Reason == "" {
 		return goneProblem(m.plan.Guest, "ended (its QEMU was killed or broke: "+exit.Detail+")")
 	}
@@ -56,8 +56,8 @@ func endedBy(machine vm.Machine, err error) bool {
 func (m *outgoing) awaitExit() {
 	ctx, cancel := limits.Exit.On(m.a.ctx)
 	defer cancel()
-	for m.guest.alive() {
-		if status, err := m.guest.Machine.Status(ctx); err == nil && status == vm.Running || !sleep(ctx, exitLook) {
+	for m.guest.Alive() {
+		if status, err := m.guest.Machine().Status(ctx); err == nil && status == vm.Running || !sleep(ctx, exitLook) {
 			return
 		}
 	}
@@ -70,7 +70,7 @@ func goneProblem(guest, what string) *migration.Problem {
 // endWords are how a guest ended, by QEMU's reason. Guests of the lab's image are
 // reset by their kernel when it panics; their console tells the two apart.
 func (m *outgoing) endWords(reason string) string {
-	if reason == "guest-reset" && panicked(filepath.Join(m.guest.Held.Dir, "serial.log")) {
+	if reason == "guest-reset" && panicked(filepath.Join(m.guest.Held().Dir, "serial.log")) {
 		return "panicked"
 	}
 	return shutdownWords(reason)
@@ -96,13 +96,13 @@ func shutdownWords(reason string) string {
 
 // watchGuest turns back when the guest powers off, reboots, panics or dies.
 func (m *outgoing) watchGuest() {
-	if m.guest.Machine == nil {
+	if m.guest.Machine() == nil {
 		return // it was lost: what needs it says so
 	}
 	ctx, cancel := context.WithCancel(m.a.ctx)
 	m.work.stopWatch = cancel
-	events := m.guest.Machine.Events(ctx)
-	done := m.guest.Machine.Done()
+	events := m.guest.Machine().Events(ctx)
+	done := m.guest.Machine().Done()
 	tell := func(what string) {
 		if m.snapshot().Released() {
 			return

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/agent/record"
@@ -144,7 +145,7 @@ func TestAgreedEnd(t *testing.T) {
 			}
 			m := &incoming{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Tunnel: "auto", Network: "tunnel",
 				Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.5/24"), Home: "paris"}}}, work: &destinationWork{preparation: p,
-				guest: &Guest{Held: care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:00:01"}}}, Taps: []string{"t1"}}}}}
+				guest: guests.New(care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:00:01"}}}, Taps: []string{"t1"}}, nil)}}
 			if err := m.makeDetour(ctx); err != nil {
 				return err
 			}

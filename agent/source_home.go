@@ -38,8 +38,8 @@ func (m *outgoing) goesHome() bool {
 // reconsiderHome has one take a next address all the same that lacks some of its own, or has one of this site on its spare NIC, as
 // where a handover failed when it sent by that already: as it is, nobody would reach it at home.
 func (m *outgoing) reconsiderHome(info guest.Info) {
-	d := m.guest.Held.Description
-	if !m.work.home || len(m.guest.Held.Taps) < 2 || len(d.NICs) < 2 || d.Silent() { // a silent one tells nothing
+	d := m.guest.Held().Description
+	if !m.work.home || len(m.guest.Held().Taps) < 2 || len(d.NICs) < 2 || d.Silent() { // a silent one tells nothing
 		return
 	}
 	lacks := migration.Bare(m.plan.Held)

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -27,7 +28,7 @@ func headedFor(t *testing.T, network string, held ...migration.Address) *outgoin
 		{Host: "rome", Site: "south"}, {Host: "bari", Site: "south"}, {Host: "lecce", Site: "south"}, {Host: "bergen", Site: "north"},
 	}})
 	plan := migration.Plan{Guest: "web", Network: network, Held: held, From: "oslo", FromSite: "north", To: "rome", ToSite: "south"}
-	return &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: record.New("oslo", plan, time.Now())}
+	return &outgoing{a: a, guest: guests.New(care.Held{}, nil), plan: plan, work: &sourceWork{}, rec: record.New("oslo", plan, time.Now())}
 }
 
 // TestGoesHome: a guest that has nothing but addresses which are at home where it goes, or are given back there, keeps them, unless somebody said otherwise.
@@ -84,8 +85,8 @@ func TestNotFitForHome(t *testing.T) {
 	} {
 		m := headedFor(t, "auto", addressAt("10.2.1.20/24", "rome"))
 		m.guest = having(t, c.first, c.second)
-		m.guest.Held.Addresses, m.guest.Held.Taps = m.plan.Held, make([]string, c.taps)
-		info, err := m.guest.info(t.Context())
+		m.guest.Remember(func(h *care.Held) { h.Addresses, h.Taps = m.plan.Held, make([]string, c.taps) })
+		info, err := m.guest.Info(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +115,7 @@ func TestHomeByOneNIC(t *testing.T) {
 	}{{"rome", "mode hybrid", migration.CodeHypervisor}, {"oslo", "it has no second NIC", migration.CodeGuest}} { // which is looked at later, and sooner
 		m := headedFor(t, "auto", addressAt("10.2.1.20/24", c.home))
 		m.a.config.Network.Gateway4 = netip.MustParseAddr("10.3.1.1")
-		m.plan.Mode, m.guest = "hybrid", &Guest{Machine: fits{}, Held: care.Held{Taps: []string{"tap0"}, Addresses: m.plan.Held}}
+		m.plan.Mode, m.guest = "hybrid", guests.New(care.Held{Taps: []string{"tap0"}, Addresses: m.plan.Held}, fits{})
 		agenttest.Refused(t, c.home, m.checkHere(t.Context()), c.code, c.want)
 	}
 }

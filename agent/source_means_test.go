@@ -120,7 +120,8 @@ func TestTurnsHybrid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := budgeted(t, c.mode, 300*time.Millisecond, 20*time.Millisecond)
-			m.a.ctx, m.guest.Machine = t.Context(), quiet{gone{done: make(chan struct{})}}
+			m.a.ctx = t.Context()
+			m.guest.RunsIn(quiet{gone{done: make(chan struct{})}})
 			writes := make(chan int64, 1)
 			writes <- 1000
 			m.work.dirtyRates, m.work.facts.PageSize = writes, c.pageSize

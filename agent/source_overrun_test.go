@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -69,7 +71,7 @@ func TestOverrunIsInTheHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &outgoing{
-		a: a, guest: &Guest{}, plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
+		a: a, guest: guests.New(care.Held{}, nil), plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 		state: migration.Source{Course: migration.Ended, Outcome: migration.Completed},
 	}
 	m.rec.Edit(func(r *record.Report) { r.Paused, r.Resumed = 1, 1+int64(time.Second) })

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/agent/sample"
 	"godwit/migration"
@@ -23,7 +25,7 @@ func TestStopcopySaysItsPause(t *testing.T) {
 	}{{"stopcopy", 300 * time.Millisecond, true}, {"stopcopy", time.Hour, false}, {"precopy", 300 * time.Millisecond, false}} {
 		plan := migration.Plan{Guest: "web", To: "rome", Mode: c.mode, Transfer: "lanes", Downtime: c.allow}
 		a := bareAgent(t, &config.Config{Host: "paris", Peers: []config.Neighbour{n}})
-		m := &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+		m := &outgoing{a: a, guest: guests.New(care.Held{}, nil), plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 		m.bandwidth.Set(100_000_000)
 		m.work.facts.Memory, m.work.offer.Touched = 1<<30, 1<<30
 		m.predict(n, nil)

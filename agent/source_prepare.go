@@ -47,10 +47,10 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	}
 	request := talk.Preparation{
 		InnerUsed: used, MemoryTunnels: offers, LaneKey: m.work.laneKey,
-		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, Touched: m.work.offer.Touched,
-		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
+		Plan: m.plan, Description: m.guest.Held().Description, Facts: m.work.facts, Touched: m.work.offer.Touched,
+		Endpoint: m.guest.Held().Endpoint, Table: m.guest.Held().Table,
 		TunnelKey: public, Tunnel: end.Local, TunnelTo: m.work.guestPath.Remote, Window: m.work.window,
-		Routers: m.routersOf(), ToDrop: m.guest.held().ToDrop, Boot: m.work.boot,
+		Routers: m.routersOf(), ToDrop: m.guest.Held().ToDrop, Boot: m.work.boot,
 	}
 	if channels := channelsOver(m.plan, len(m.paths(n))); channels > multifdLeast { // a destination of an earlier release has those
 		request.Channels = channels
@@ -118,17 +118,17 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 // leadAway says what the detour will lead to the destination: all that does not go home.
 func (m *outgoing) leadAway() error {
 	g, found := m.guest, false
-	nics := g.Held.Description.NICs
+	nics := g.Held().Description.NICs
 	var other net.HardwareAddr // its neighbours may have heard of either
 	if len(nics) == 2 {
-		other = nics[1-g.Held.Active].Hardware()
+		other = nics[1-g.Held().Active].Hardware()
 	}
 	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		var d *detour.Detour
 		if d, found = all[m.detourID()]; !found {
 			return
 		}
-		d.Taps = g.Held.Taps
+		d.Taps = g.Held().Taps
 		d.Away, d.Leaving = nil, nil
 		for _, addr := range m.plan.Held {
 			if addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr()) { // it is going home
@@ -140,8 +140,8 @@ func (m *outgoing) leadAway() error {
 				continue
 			}
 			away := netstate.Away{
-				Addr: addr.Prefix.Addr(), MAC: nics[g.Held.Active].Hardware(),
-				Known: other, Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
+				Addr: addr.Prefix.Addr(), MAC: nics[g.Held().Active].Hardware(),
+				Known: other, Tap: g.Held().Taps[g.Held().Active], Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
 			}
 			if addr.Home == m.a.config.Host {
 				away.Gateway, away.Subnet = addr.Gateway, m.a.config.Network.OnLink(addr.Prefix)
@@ -177,10 +177,10 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 // askReady asks the guest to be ready, or to stay so.
 func (m *outgoing) askReady(ctx context.Context) error {
 	m.work.readied = time.Now()
-	c := m.a.configuration(m.guest, 1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held.Table), false)
+	c := m.a.configuration(m.guest, 1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held().Table), false)
 	ask, cancel := limits.Ready.On(ctx)
 	defer cancel()
-	channel, err := m.guest.reach(ask, limits.Ready)
+	channel, err := m.guest.Reach(ask, limits.Ready)
 	if err == nil {
 		err = channel.Ready(ask, c)
 	}
@@ -241,14 +241,14 @@ func (m *outgoing) wakeTunnel(ctx context.Context) {
 func (m *outgoing) unreadyGuest() {
 	g := m.guest
 	spare := 1 - m.plan.Active
-	if m.plan.KeepsAddress() || g.Held.Description.Silent() || !g.alive() || spare < 0 || spare >= len(g.Held.Description.NICs) {
+	if m.plan.KeepsAddress() || g.Held().Description.Silent() || !g.Alive() || spare < 0 || spare >= len(g.Held().Description.NICs) {
 		return
 	}
-	c := guest.Configure{MAC: g.Held.Description.NICs[spare].MAC}
+	c := guest.Configure{MAC: g.Held().Description.NICs[spare].MAC}
 	go func() {
 		ctx, cancel := limits.Unready.On(m.a.ctx)
 		defer cancel()
-		channel, err := g.reach(ctx, limits.Unready)
+		channel, err := g.Reach(ctx, limits.Unready)
 		if err == nil {
 			err = channel.Ready(ctx, c)
 		}

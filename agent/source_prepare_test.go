@@ -14,6 +14,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -35,10 +36,10 @@ func (s spare) Ready(_ context.Context, c guest.Configure) error {
 func (spare) Done() <-chan struct{} { return nil }
 
 // twoNICGuest is one that runs here, and is asked by c.
-func twoNICGuest(c guest.Channel) *Guest {
-	g := &Guest{Machine: runs{}, Held: care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}}}}
+func twoNICGuest(c guest.Channel) *guests.Guest {
+	g := guests.New(care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}}}, runs{})
 	if c != nil {
-		g.speakBy(c)
+		g.SpeakBy(c)
 	}
 	return g
 }
@@ -52,15 +53,15 @@ func TestUnready(t *testing.T) {
 		work    *sourceWork
 		err     error
 		want    bool
-		change  func(g *Guest)
+		change  func(g *guests.Guest)
 	}{
 		{name: "the agent that made it ready", network: "mptcp", work: &sourceWork{capabilities: []string{guest.CapReady}}, want: true},
 		{name: "one that was started again", network: "mptcp", work: &sourceWork{}, want: true},
 		{name: "a guest that cannot be ready", network: "drain", work: &sourceWork{}, err: errors.New("unknown method"), want: true},
 		{name: "its address is kept", network: "tunnel", work: &sourceWork{}},
-		{name: "nobody can be asked", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Held.Description.Agent = config.AgentDHCP }},
-		{name: "its QEMU is gone", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Machine = goneMachine{} }},
-		{name: "nothing is known of it", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Held.Description.NICs = nil }},
+		{name: "nobody can be asked", network: "mptcp", work: &sourceWork{}, change: func(g *guests.Guest) { g.Remember(func(h *care.Held) { h.Description.Agent = config.AgentDHCP }) }},
+		{name: "its QEMU is gone", network: "mptcp", work: &sourceWork{}, change: func(g *guests.Guest) { g.RunsIn(goneMachine{}) }},
+		{name: "nothing is known of it", network: "mptcp", work: &sourceWork{}, change: func(g *guests.Guest) { g.Remember(func(h *care.Held) { h.Description.NICs = nil }) }},
 	} {
 		a := bareAgent(t, &config.Config{})
 		a.ctx = t.Context()
@@ -187,13 +188,13 @@ func TestUnreadyReaches(t *testing.T) {
 	a := bareAgent(t, &config.Config{})
 	a.ctx = t.Context()
 	g := twoNICGuest(nil)
-	g.Machine = runsAt{socket: path}
+	g.RunsIn(runsAt{socket: path})
 	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp"}, work: &sourceWork{}}
 	m.unreadyGuest()
-	for end := time.Now().Add(5 * time.Second); clients() == 0 || g.channel() == nil; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); clients() == 0 || g.Channel() == nil; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nobody spoke to the guest")
 		}
 	}
-	g.channel().Close()
+	g.Channel().Close()
 }

@@ -39,7 +39,7 @@ func (m *outgoing) letGo(ctx context.Context) error {
 	if !m.state.InDoubt {
 		m.rec.Took("hand over: send what is left in the tap", begun)
 	}
-	if m.guest.Machine != nil && !m.lost { // else askRelease sees to it that nobody waits for memory
+	if m.guest.Machine() != nil && !m.lost { // else askRelease sees to it that nobody waits for memory
 		m.followMemory(func(life context.Context) { m.finishMemory(life, ctx) })
 	}
 	close(followed)
@@ -71,7 +71,7 @@ func (m *outgoing) handLeftovers() {
 	if into == "" {
 		return
 	}
-	t := m.guest.activeTap() // the spare NIC's has broadcasts only
+	t := m.guest.ActiveTap() // the spare NIC's has broadcasts only
 	if t == nil {
 		return
 	}
@@ -182,14 +182,14 @@ func (m *outgoing) followMemory(follow func(life context.Context)) {
 // Where the transfer breaks while the release is under way, the destination is asked for
 // its refusal.
 func (m *outgoing) finishMemory(life, release context.Context) {
-	if !m.guest.alive() { // found so by an agent that was started again
+	if !m.guest.Alive() { // found so by an agent that was started again
 		m.askRefusal(release, "its QEMU at the source is gone")
 		return
 	}
-	if err := m.guest.Machine.ReleaseSwitchover(life); err != nil && life.Err() == nil {
+	if err := m.guest.Machine().ReleaseSwitchover(life); err != nil && life.Err() == nil {
 		m.a.log.Warn("release switchover", "migration", m.plan.ID, "error", err)
 	}
-	p, err := m.guest.Machine.AwaitMigration(life)
+	p, err := m.guest.Machine().AwaitMigration(life)
 	if err != nil {
 		if life.Err() == nil && release.Err() == nil && !m.couldRun(release) && !m.work.pagesResent.Load() {
 			m.askRefusal(release, err.Error())

@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -51,7 +53,7 @@ func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
 		peer.Answer(w, talk.ReleaseAnswer{State: "waiting", Vanished: "its QEMU is gone"}, nil)
 	}))
 	m := &outgoing{
-		a: a, guest: &Guest{}, link: link, plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
+		a: a, guest: guests.New(care.Held{}, nil), link: link, plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 		inbox: make(chan migration.Input, 1), state: migration.Source{Course: migration.Forward, Epoch: 2},
 	}
 	for m.state.Doing() != migration.Release {
@@ -95,7 +97,7 @@ func TestRefusalWithoutAReason(t *testing.T) {
 	}))
 	for _, at := range []migration.Effect{migration.Release, migration.Release, migration.AwaitLanding} {
 		m := &outgoing{
-			a: bareAgent(t, &config.Config{Host: "paris", Patience: time.Minute}), guest: &Guest{}, link: link, plan: plan,
+			a: bareAgent(t, &config.Config{Host: "paris", Patience: time.Minute}), guest: guests.New(care.Held{}, nil), link: link, plan: plan,
 			work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, at),
 		}
 		m.a.ctx = t.Context()
@@ -141,7 +143,7 @@ func TestPatienceAfterTheRelease(t *testing.T) {
 			peer.Answer(w, talk.ReleaseAnswer{State: "waiting"}, nil)
 		}
 	}))
-	m := &outgoing{a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+	m := &outgoing{a: a, guest: guests.New(care.Held{}, nil), link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 	m.told.Store(&migration.Source{Epoch: plan.Epoch})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
@@ -181,7 +183,7 @@ func silentAfterTheRelease(t *testing.T, mode, what string, lost bool) {
 		peer.Answer(w, talk.ReleaseAnswer{State: "waiting"}, nil)
 	}))
 	m := &outgoing{
-		a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, migration.Release), lost: lost,
+		a: a, guest: guests.New(care.Held{}, nil), link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, migration.Release), lost: lost,
 	}
 	told := m.state
 	m.told.Store(&told)
@@ -227,7 +229,7 @@ func TestReleaseFeedsAGuestThatWaitsForPages(t *testing.T) {
 				}
 			}))
 			m := &outgoing{
-				a: a, guest: &Guest{Machine: runs{gone{done: make(chan struct{})}}}, link: link, plan: plan,
+				a: a, guest: guests.New(care.Held{}, runs{gone{done: make(chan struct{})}}), link: link, plan: plan,
 				work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: migration.Source{Course: migration.Forward, Epoch: 2},
 			}
 			followed := make(chan struct{})

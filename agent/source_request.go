@@ -12,6 +12,7 @@ import (
 	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -40,7 +41,7 @@ func (a *Agent) newOutgoing(req migration.Request) (*outgoing, error) {
 		return nil, err
 	}
 	if err := a.beginOutgoing(m); err != nil {
-		m.guest.drop(m.plan.ID)
+		m.guest.Drop(m.plan.ID)
 		return nil, err
 	}
 	return m, nil
@@ -53,7 +54,7 @@ func (a *Agent) Plan(ctx context.Context, req migration.Request) (record.Report,
 	if err != nil {
 		return record.Report{}, err
 	}
-	defer m.guest.drop(m.plan.ID)
+	defer m.guest.Drop(m.plan.ID)
 	for _, e := range []migration.Effect{migration.CheckHere, migration.CheckThere} {
 		if err := m.perform(ctx, e); err != nil {
 			return record.Report{}, err
@@ -67,15 +68,15 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	g, err := a.guests.find(req.Guest)
+	g, err := a.guests.Find(req.Guest)
 	if err != nil {
 		return nil, err
 	}
 	if err := a.journalLeft(req.Guest, ""); err != nil { // the next agent would not know which of them has the guest
 		return nil, err
 	}
-	if req.Network == "auto" && g.Held.Description.Network != "" {
-		req.Network = g.Held.Description.Network
+	if req.Network == "auto" && g.Held().Description.Network != "" {
+		req.Network = g.Held().Description.Network
 	}
 	if req.Network == "tunnel" && req.NextAddress.IsValid() {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
@@ -89,12 +90,12 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 		return nil, err
 	}
 	id := newID()
-	if err := a.guests.takeHere(g, id); err != nil {
+	if err := a.guests.TakeHere(g, id); err != nil {
 		return nil, err
 	}
 	held, err := a.settledHeld(g)
 	if err != nil {
-		g.drop(id)
+		g.Drop(id)
 		return nil, err
 	}
 	plan := migration.Plan{
@@ -119,15 +120,15 @@ const endingLook = 10 * time.Millisecond
 
 // settledHeld is what is remembered of a guest that was taken, once the end of a lease that is under way is done, or what else
 // changes its addresses. The error says that this takes too long: its storage may hang, or it answers nobody.
-func (a *Agent) settledHeld(g *Guest) (care.Held, error) {
-	for until := time.Now().Add(limits.Ending.For); !g.ending.TryLock(); {
+func (a *Agent) settledHeld(g *guests.Guest) (care.Held, error) {
+	for until := time.Now().Add(limits.Ending.For); !g.TryLockAddresses(); {
 		if time.Now().After(until) || !sleep(a.ctx, endingLook) {
 			return care.Held{}, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
-				"guest %s: its addresses are being changed, as at the end of a lease, and that is not done within %v; try again later, and see the agent's log", g.name(), limits.Ending.For)}
+				"guest %s: its addresses are being changed, as at the end of a lease, and that is not done within %v; try again later, and see the agent's log", g.Name(), limits.Ending.For)}
 		}
 	}
-	defer g.ending.Unlock()
-	return g.held(), nil
+	defer g.UnlockAddresses()
+	return g.Held(), nil
 }
 
 func (a *Agent) hasSibling() bool {
@@ -140,7 +141,7 @@ func (a *Agent) beginOutgoing(m *outgoing) error {
 	if err != nil {
 		return a.noJournal(m.plan.Guest, err)
 	}
-	m.log, m.process = log, processOf(m.guest.Machine.PID())
+	m.log, m.process = log, processOf(m.guest.Machine().PID())
 	log.OnSync(a.metrics.Synced)
 	a.follow(m.rec, m.plan)
 	m.watchGuest()

@@ -16,7 +16,7 @@ import (
 func (m *outgoing) beginSample() {
 	answer := make(chan *sample.Sample, 1)
 	m.work.samples = answer
-	machine := m.guest.Machine
+	machine := m.guest.Machine()
 	go func() {
 		ctx, cancel := limits.Sample.On(m.a.ctx)
 		defer cancel()
@@ -101,7 +101,7 @@ func (m *outgoing) foreseen(ctx context.Context) *sample.Basis {
 
 // lookAtDisks begins to look at what the disks hold, beside the rest of the check. Paths carry link bytes per second.
 func (m *outgoing) lookAtDisks(link float64) {
-	disks := m.guest.Held.Description.Disks
+	disks := m.guest.Held().Description.Disks
 	if len(disks) == 0 {
 		return
 	}

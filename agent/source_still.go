@@ -32,8 +32,8 @@ func (s *stance) end() {
 func (m *outgoing) stop(ctx context.Context) error {
 	m.work.stands.end() // an effect may be performed again
 	following, leave := context.WithCancel(m.a.ctx)
-	events := m.guest.Machine.Events(following)
-	if err := m.rec.Timed(record.StepStop, func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
+	events := m.guest.Machine().Events(following)
+	if err := m.rec.Timed(record.StepStop, func() error { return m.guest.Machine().Stop(ctx) }); err != nil {
 		leave()
 		return err
 	}
@@ -51,10 +51,10 @@ func (m *outgoing) standAgain() {
 	following, leave := context.WithCancel(m.a.ctx)
 	s := &stance{leave: leave}
 	m.work.stands = s
-	events := m.guest.Machine.Events(following)
+	events := m.guest.Machine().Events(following)
 	go func() {
 		ask, cancel := limits.Status.On(following)
-		status, err := m.guest.Machine.Status(ask)
+		status, err := m.guest.Machine().Status(ask)
 		cancel()
 		s.ran.Store(err == nil && status == vm.Running)
 		m.followStance(following, s, events)
@@ -94,7 +94,7 @@ func runsBy(e vm.Event, ran bool) bool {
 // stopAgain stops a guest that somebody else had run on, and turns back where it was not let go yet: what it wrote is not in
 // what the destination gets.
 func (m *outgoing) stopAgain(ctx context.Context) {
-	err := m.guest.Machine.Stop(ctx)
+	err := m.guest.Machine().Stop(ctx)
 	if ctx.Err() != nil {
 		return // it is to run, or its migration has ended
 	}

@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -88,7 +90,7 @@ func restlessGuest(t *testing.T) (*outgoing, *restless) {
 	machine := newRestless()
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	m := &outgoing{
-		a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan,
+		a: bareAgent(t, &config.Config{Host: "paris"}), guest: guests.New(care.Held{}, machine), plan: plan,
 		work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), inbox: make(chan migration.Input, 1),
 	}
 	m.a.ctx = t.Context()
@@ -174,7 +176,7 @@ func TestRunsAsItIsStopped(t *testing.T) {
 // TestRunsWhileNoAgentDoes: a guest that was let go, and that an agent finds to run here, is stopped.
 func TestRunsWhileNoAgentDoes(t *testing.T) {
 	a := startedAgain(t)
-	_, machine := haltedGuest(a, "web")
+	_, machine := haltedGuest(t, a, "web")
 	machine.runs.Store(1)
 	journalOf(t, a, "m-00000001", journalled("m-00000001", "berlin", sourceDoing(t, migration.Release)))
 	a.resumeMigrations(a.ctx, nil)

@@ -31,7 +31,7 @@ func (m *outgoing) throttle(ctx context.Context, copying *policy.Copying, look p
 	if !more {
 		return nil
 	}
-	if err := m.guest.Machine.Throttle(ctx, percent); err != nil {
+	if err := m.guest.Machine().Throttle(ctx, percent); err != nil {
 		return err
 	}
 	why := fmt.Sprintf("after %.1f s it writes %.1f MB/s as they are sent, the paths carry %.1f MB/s, and %.1f MB are left: the downtime budget of %v is not met by copying on",

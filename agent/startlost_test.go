@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -47,8 +48,8 @@ func TestLostWhileItStarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		qemu := &starves{unwilling: unwilling{runs: ran, quit: make(chan struct{})}, asked: make(chan struct{})}
-		g := &Guest{Machine: qemu, Held: care.Held{Dir: t.TempDir()}}
-		g.Held.Description.Name = "web"
+		g := guests.New(care.Held{Dir: t.TempDir()}, qemu)
+		g.Remember(func(h *care.Held) { h.Description.Name = "web" })
 		m := &incoming{
 			a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), inbox: make(chan migration.Input, 4),
 			work: &destinationWork{guest: g}, shown: g, state: migration.Destination{Landing: migration.Waiting, Epoch: 2, Released: true},
@@ -84,8 +85,8 @@ func TestForsakenGuestIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	qemu := &starves{unwilling: unwilling{quit: make(chan struct{})}, asked: make(chan struct{})}
-	g := &Guest{Machine: qemu, Held: care.Held{Dir: t.TempDir()}}
-	g.Held.Description.Name = "web"
+	g := guests.New(care.Held{Dir: t.TempDir()}, qemu)
+	g.Remember(func(h *care.Held) { h.Description.Name = "web" })
 	m := &incoming{
 		a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), inbox: make(chan migration.Input, 4),
 		work: &destinationWork{guest: g}, shown: g, state: migration.Destination{Landing: migration.Waiting, Epoch: 2, Released: true},

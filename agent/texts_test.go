@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -16,12 +18,12 @@ import (
 func TestErrorsSayWhatToDo(t *testing.T) {
 	a := &Agent{
 		config: &config.Config{Host: "paris", State: t.TempDir()}, outgoing: map[string]*outgoing{}, records: noRecords(&config.Config{Host: "paris"}),
-		guests: &guests{byName: map[string]*Guest{"web": {}}},
+		guests: guests.In(t.TempDir()),
 	}
 	over := record.New("paris", migration.Plan{ID: "m-00000002"}, time.Now())
 	over.End(migration.Completed, nil, time.Now())
 	a.records.Add(over)
-	a.guests.byName["web"].Held.Description.Name = "web"
+	underCare(t, a.guests, "web", guests.New(care.Held{}, nil))
 	for _, c := range []struct {
 		ask  func(*http.Request) (any, error)
 		name string

@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/peer/peertest"
@@ -105,8 +107,8 @@ func TestWhyIsSaidAtOnce(t *testing.T) {
 		peer.Answer(w, talk.CourseAnswer{Course: talk.CourseUnderWay}, nil)
 	}), nil)
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: "precopy", Transfer: "lanes"}
-	g := &Guest{Machine: unloaded{}}
-	g.Held.Description.Agent = config.AgentDHCP // nobody is dialled
+	g := guests.New(care.Held{}, unloaded{})
+	g.Remember(func(h *care.Held) { h.Description.Agent = config.AgentDHCP }) // nobody is dialled
 	m := &incoming{
 		a: a, plan: plan, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), inbox: make(chan migration.Input, 4), dir: t.TempDir(),
 		work: &destinationWork{guest: g}, state: migration.Destination{Landing: migration.Waiting, Epoch: 2},

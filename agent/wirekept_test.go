@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/agent/written"
@@ -73,7 +75,7 @@ func TestWireOutlivesTheSource(t *testing.T) {
 		if got := again.rec.Snapshot().WireBytes; got["public-public"] != 70e6 {
 			t.Errorf("%s: counted %v", moment, got)
 		}
-		again.guest = &Guest{Machine: quiet{gone{done: make(chan struct{})}}}
+		again.guest = guests.New(care.Held{}, quiet{gone{done: make(chan struct{})}})
 		again.newEpoch(migration.Source{Course: migration.Forward, Epoch: 3, Tries: 1})
 	}
 }

@@ -56,7 +56,7 @@ func TestGuestsAreSpokenTo(t *testing.T) {
 		defer cancel()
 		a.keepDetours(ctx)
 		a.actors.Wait()
-		if want := "a guest does not hear its routers and neighbours"; !strings.Contains(said.String(), want) || !strings.Contains(said.String(), "guest="+g.name()) {
+		if want := "a guest does not hear its routers and neighbours"; !strings.Contains(said.String(), want) || !strings.Contains(said.String(), "guest="+g.Name()) {
 			t.Errorf("not said that %s:\n%s", want, said.String())
 		}
 	})

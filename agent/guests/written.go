@@ -1,4 +1,4 @@
-package agent
+package guests
 
 import (
 	"cmp"
@@ -16,49 +16,49 @@ import (
 
 // What is written down of guests under care, a file for each, and read again by the next agent.
 
-// begin writes down that g is being started, for an agent after one that is killed meanwhile: until save.
-func (s *guests) begin(g *Guest) error {
+// Begin writes down that g is being started, for an agent after one that is killed meanwhile: until Save.
+func (s *Set) Begin(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	h := g.held()
+	h := g.Held()
 	h.Starting = true
-	return statefile.Write(filepath.Join(s.dir, g.name()+".json"), h)
+	return statefile.Write(filepath.Join(s.dir, g.Name()+".json"), h)
 }
 
-// save adds g, or writes down what changed of it.
-func (s *guests) save(g *Guest) error {
+// Save adds g, or writes down what changed of it.
+func (s *Set) Save(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	s.byName[g.name()] = g
+	s.byName[g.Name()] = g
 	delete(s.coming, g)
 	s.mu.Unlock()
 	return s.write(g)
 }
 
-// saveIfHere is save for who does not know whether the guest is under care still: one that has left is not written down again.
-func (s *guests) saveIfHere(g *Guest) error {
+// SaveIfHere is Save for who does not know whether the guest is under care still: one that has left is not written down again.
+func (s *Set) SaveIfHere(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	if !s.has(g) {
+	if !s.Has(g) {
 		return nil
 	}
 	return s.write(g)
 }
 
-// forget ends the care of a guest. What was written down of another of that name stays. Who asks for guests does not wait for the disk.
-func (s *guests) forget(g *Guest) error {
+// Forget ends the care of a guest. What was written down of another of that name stays. Who asks for guests does not wait for the disk.
+func (s *Set) Forget(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
-	here := s.byName[g.name()]
+	here := s.byName[g.Name()]
 	if here == g {
-		delete(s.byName, g.name())
+		delete(s.byName, g.Name())
 	}
 	s.mu.Unlock()
-	path := filepath.Join(s.dir, g.name()+".json")
+	path := filepath.Join(s.dir, g.Name()+".json")
 	var h care.Held
-	if here != g && (here != nil || statefile.Read(path, &h) != nil || h.Dir != g.held().Dir) {
+	if here != g && (here != nil || statefile.Read(path, &h) != nil || h.Dir != g.Held().Dir) {
 		return nil
 	}
 	return removeGuest(path)
@@ -67,10 +67,10 @@ func (s *guests) forget(g *Guest) error {
 // removeGuest is statefile.Remove. Tests have a slower disk.
 var removeGuest = statefile.Remove
 
-// remembered reads what an earlier agent wrote down. A guest of whom that cannot be read is
+// Remembered reads what an earlier agent wrote down. A guest of whom that cannot be read is
 // left as it is: nobody else gets its name here until a person has mended that. So is any guest where it is not known which there
 // are, as on storage that fails. The errors are those of such guests.
-func (s *guests) remembered() (out []care.Held, errs []error) {
+func (s *Set) Remembered() (out []care.Held, errs []error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.mu.Lock()
@@ -105,14 +105,14 @@ func (s *guests) remembered() (out []care.Held, errs []error) {
 	return out, errs
 }
 
-// readable says why what was remembered of a guest is not known, as a problem.
-func (s *guests) readable(name string) error {
+// Readable says why what was remembered of a guest is not known, as a problem.
+func (s *Set) Readable(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.isReadable(name)
 }
 
-func (s *guests) isReadable(name string) error {
+func (s *Set) isReadable(name string) error {
 	if err := cmp.Or(s.unread[name], s.blind); err != nil {
 		return &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("guest %s: left as it is: %v, then start the agent again", name, err)}
 	}

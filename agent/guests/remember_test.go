@@ -1,4 +1,4 @@
-package agent
+package guests
 
 import (
 	"net/netip"
@@ -15,13 +15,13 @@ import (
 func TestAddressesOfOthersStay(t *testing.T) {
 	home, led := netip.MustParsePrefix("10.1.1.10/24"), netip.MustParsePrefix("10.2.1.10/24")
 	plan := migration.Plan{Held: []migration.Address{{Prefix: led}, {Prefix: home}}}
-	g := &Guest{Held: care.Held{Addresses: plan.Held}}
+	g := New(care.Held{Addresses: plan.Held}, nil)
 	rep := record.Report{ID: "m-00000001", Old: plan.Held}
-	seen := g.held().Addresses
-	g.remember(func(h *care.Held) {
+	seen := g.Held().Addresses
+	g.Remember(func(h *care.Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(a migration.Address) bool { return a.Prefix == led })
 	})
-	if now := g.held().Addresses; len(now) != 1 || now[0].Prefix != home {
+	if now := g.Held().Addresses; len(now) != 1 || now[0].Prefix != home {
 		t.Errorf("the guest has %v", now)
 	}
 	if err := rep.Check(); err != nil {

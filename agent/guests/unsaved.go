@@ -1,4 +1,4 @@
-package agent
+package guests
 
 import (
 	"errors"
@@ -13,28 +13,25 @@ import (
 // end of a lease. The next agent would know the guest by an address that it has no more, and which another may have.
 
 // write writes down what is known of a guest, or remembers that it is not. The caller holds saving.
-func (s *guests) write(g *Guest) error {
-	err := statefile.Write(filepath.Join(s.dir, g.name()+".json"), g.held())
+func (s *Set) write(g *Guest) error {
+	err := statefile.Write(filepath.Join(s.dir, g.Name()+".json"), g.Held())
 	if err == nil {
-		delete(s.unsaved, g.name())
+		delete(s.unsaved, g.Name())
 		return nil
 	}
-	if s.unsaved == nil {
-		s.unsaved = map[string]*Guest{}
-	}
-	s.unsaved[g.name()] = g
+	s.unsaved[g.Name()] = g
 	return err
 }
 
-// catchUp writes down what could not be.
-func (s *guests) catchUp() error {
+// CatchUp writes down what could not be.
+func (s *Set) CatchUp() error {
 	s.saving.Lock()
 	waiting := slices.Collect(maps.Values(s.unsaved))
 	clear(s.unsaved) // of those who are under care still, what cannot be written comes back
 	s.saving.Unlock()
 	var err error
 	for _, g := range waiting {
-		err = errors.Join(err, s.saveIfHere(g))
+		err = errors.Join(err, s.SaveIfHere(g))
 	}
 	return err
 }
