@@ -7,11 +7,11 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"godwit/agent/addresses"
 	"godwit/agent/config"
+	"godwit/agent/handed"
 	"godwit/agent/outside"
 	"godwit/internal/lists"
 	"godwit/migration"
@@ -24,11 +24,7 @@ const guardEvery = time.Second
 // probeNext asks the LAN who has addr; it is free to the guest where that has it already: by one of its own NICs nobody takes it from it.
 func (m *incoming) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
 	by, used := m.a.book.Used(ctx, addr)
-	return by, used && !ownNIC(m.work.guest.Held().Description, by)
-}
-
-func ownNIC(d config.Description, mac string) bool {
-	return slices.ContainsFunc(d.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, mac) })
+	return by, used && !handed.OwnNIC(m.work.guest.Held().Description, by)
 }
 
 // replaceTaken chooses other next addresses for those that were taken since the
@@ -69,7 +65,7 @@ func (m *incoming) given(ctx context.Context, subnet config.Subnet) (netip.Addr,
 		return netip.Addr{}, false // and is told by who sets the next one
 	}
 	known := migration.Bare(slices.Concat(m.plan.Held, m.plan.Next))
-	for _, addr := range lists.Without(addressesOf(info, g.Held().Description.NICs[1-m.plan.Active]), known) {
+	for _, addr := range lists.Without(handed.AddressesOf(info, g.Held().Description.NICs[1-m.plan.Active]), known) {
 		if subnet.Prefix.Contains(addr) && addresses.NotForGuests(subnet, addr) == "" && m.a.book.Promise(addr, m.plan.Guest) == nil {
 			return addr, true
 		}
@@ -90,7 +86,7 @@ func (m *incoming) changeNext(change func([]migration.Address)) {
 }
 
 // announcedBy writes down by which ids the guest announces its next addresses, of pairs as
-// nextEndpoint has them: it takes others where programs of its own have those that it was
+// handed.NextEndpoint has them: it takes others where programs of its own have those that it was
 // to take.
 func (m *incoming) announcedBy(ids []uint8) {
 	for _, id := range ids {

@@ -17,31 +17,7 @@ import (
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate/netns"
-	"godwit/vm/guest"
 )
-
-// TestAnnounceable: a guest that could announce only its own side of a NAT is refused.
-func TestAnnounceable(t *testing.T) {
-	behind := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 3}
-	open, drained := behind, behind
-	open.Public, drained.Endpoint = netip.Addr{}, 0
-	for _, c := range []struct {
-		name         string
-		next         migration.Address
-		capabilities []string
-		refused      bool
-	}{
-		{"it can", behind, []string{guest.CapAnnounce}, false},
-		{"it cannot", behind, []string{"configure"}, true},
-		{"no NAT", open, nil, false},
-		{"nothing announced", drained, nil, false},
-	} {
-		err := announceable(migration.Plan{Guest: "web", Next: []migration.Address{c.next}}, c.capabilities)
-		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "203.0.113.10") {
-			t.Errorf("%s: %v", c.name, err)
-		}
-	}
-}
 
 // TestNetworkOfWhatCannotBeAnnounced: a guest that could announce only its own side of a NAT is refused where its connections are to follow; where
 // network auto is drain, as none can, it moves, and announces nothing.
@@ -68,31 +44,10 @@ func TestNetworkOfWhatCannotBeAnnounced(t *testing.T) {
 	}
 }
 
-// TestGuestWithoutIPv6: one that has it turned off gets no such address, unlike one that comes
-// from a site without.
-func TestGuestWithoutIPv6(t *testing.T) {
-	const mac = "52:54:00:00:01:0A"
+// TestGrantedWithoutIPv6: a guest that has IPv6 turned off is given no such address.
+func TestGrantedWithoutIPv6(t *testing.T) {
 	v4 := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
 	v6 := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64")}
-	const spare = "52:54:00:00:01:0b"
-	off := []guest.NIC{{MAC: strings.ToLower(mac), NoIPv6: true}, {MAC: spare, NoIPv6: true}}
-	on := []guest.NIC{{MAC: strings.ToLower(mac), NoIPv6: true}, {MAC: spare}}
-	for _, c := range []struct {
-		name  string
-		nics  []guest.NIC
-		held  []migration.Address
-		lacks bool
-	}{
-		{"turned off", off, []migration.Address{v4}, true},
-		{"off for one, which had IPv4 alone at a site", on, []migration.Address{v4}, false},
-		{"off for a VLAN over each", append(slices.Clone(on), guest.NIC{MAC: spare, NoIPv6: true, Above: true}), []migration.Address{v4}, false},
-		{"it has one all the same", off, []migration.Address{v4, v6}, false},
-		{"it says nothing", nil, []migration.Address{v4}, false},
-	} {
-		if got := lacksIPv6(guest.Info{NICs: c.nics}, []config.NIC{{MAC: mac}, {MAC: spare}}, c.held); got != c.lacks {
-			t.Errorf("%s: %t", c.name, got)
-		}
-	}
 	a, offer := between(t), talk.Offer{Plan: migration.Plan{Guest: "web"}, NoIPv6: true}
 	if next, err := a.grantable(offer, []migration.Address{v4, v6}); err != nil || !slices.Equal(next, []migration.Address{v4}) {
 		t.Errorf("next addresses %v, %v", next, err)
@@ -174,32 +129,6 @@ func TestFreeUDPPort(t *testing.T) {
 	conn.Close()
 	if _, err := freeUDPPort(netip.MustParseAddr("192.0.2.1")); err == nil { // TEST-NET-1, RFC 5737
 		t.Error("a port at an address that is not ours")
-	}
-}
-
-// TestNextTable: tables of guests are ours alone, also of those that had others, and go by turns.
-func TestNextTable(t *testing.T) {
-	const first, last = guest.FirstTable, guest.FirstTable + guest.Tables - 1
-	for highest, want := range map[int]int{0: first + 1, 100: first + 1, 900: first + 1, first: first + 1, first + 1: first + 2, last - 1: last, last: first + 1, 1 << 20: first + 1} {
-		if got := nextTable(highest); got != want {
-			t.Errorf("after %d: %d, want %d", highest, got, want)
-		}
-	}
-}
-
-func TestNextEndpoint(t *testing.T) {
-	id, seen := uint8(0), map[uint8]bool{}
-	for range 120 {
-		id = nextEndpoint(id)
-		if id%2 != 1 || seen[id] || seen[id+1] {
-			t.Fatalf("pair %d, %d after %d others", id, id+1, len(seen))
-		}
-		seen[id], seen[id+1] = true, true
-	}
-	for last, want := range map[uint8]uint8{1: 3, 2: 3, 3: 5, 4: 5, 240: 1, 251: 1, 255: 1} {
-		if got := nextEndpoint(last); got != want {
-			t.Errorf("after %d: %d, want %d", last, got, want)
-		}
 	}
 }
 

@@ -12,7 +12,8 @@
 // of the agent's state is a package below: what people write (config), files that are kept
 // (journal, and what is in it: written; statefile, visits), the link to other hosts (peer), and what is said over it (talk),
 // looks at the paths there (probe), which of them memory takes (ways), and how (lanes, datapath), disks that
-// take those (disks), guests under care (guests), how they are asked (line), and how often (asking), those in which nobody can be (outside), what bars a guest from a host
+// take those (disks), guests under care (guests), what a handover gives them (handed), also after a boot (boots), how they are
+// asked (line), and how often (asking), those in which nobody can be (outside), what bars a guest from a host
 // (capable), QEMUs that no agent made up (described), which addresses guests may be given (addresses), detours (detour), other pairs of
 // uplinks for their tunnels (otherway), routers of the LAN (routers), what subnet agents have not
 // heard yet (owed), what migrations share (uplinks, priority), what is known of each (record) and of
@@ -32,6 +33,7 @@ import (
 	"time"
 
 	"godwit/agent/addresses"
+	"godwit/agent/boots"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/guests"
@@ -174,6 +176,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.All()))
 	a.serveUntil(ctx)
 	return nil
+}
+
+// keepBoots looks after guests that boot anew, until ctx ends.
+func (a *Agent) keepBoots(ctx context.Context) {
+	k := boots.Keeper{Config: a.config, Guests: a.guests, Records: a.records, Log: a.log, Taken: a.takenAddresses, Coming: a.isComing}
+	k.Keep(ctx)
 }
 
 // boundLogs keeps short what is written beside guests and tunnels, until ctx ends.

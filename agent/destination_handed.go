@@ -1,17 +1,14 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"godwit/agent/care"
-	"godwit/agent/guests"
-	"godwit/agent/limits"
+	"godwit/agent/handed"
 	"godwit/agent/record"
 	"godwit/migration"
-	"godwit/netstate"
 	"godwit/vm/guest"
 )
 
@@ -28,7 +25,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.Silent(), m.plan.ID
 			}
 			if m.work.keepsOld {
-				h.Addresses = append(h.Addresses, notCurrent(m.plan.Held)...)
+				h.Addresses = append(h.Addresses, handed.NotCurrent(m.plan.Held)...)
 			}
 			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint(joins)
 			h.Unnamed = m.a.config.DNS != nil
@@ -60,7 +57,7 @@ func (m *incoming) writeHanded() error {
 	if err := m.a.detours.CatchUp(); err != nil { // as leadTo may have left to it; else it is tried again each second
 		m.a.log.Warn("what leads to guests", "error", err)
 	}
-	if err := m.a.announceGuest(g); err != nil {
+	if err := g.Announce(m.a.ctx, m.a.config); err != nil {
 		m.rec.Note("its LAN was not told where it is: " + err.Error())
 	}
 	now := m.rec.Now()
@@ -69,22 +66,6 @@ func (m *incoming) writeHanded() error {
 	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.Enter(migration.Settle, time.Now())
 	return nil
-}
-
-// announceGuest tells the guest's LAN where it is. Bridges have learnt where its NICs were, and neighbours who had its
-// addresses before: guests do not say that they have them, and ours are not asked to (vm.Facts.Quiet).
-func (a *Agent) announceGuest(g *guests.Guest) error {
-	if g.Machine() == nil {
-		return nil
-	}
-	err := limits.Announce.Do(a.ctx, g.Machine().Announce)
-	h := g.Held()
-	for _, addr := range h.Addresses {
-		if addr.Home == a.config.Host {
-			err = errors.Join(err, netstate.Announce(a.config.Network.Bridge, addr.Prefix.Addr(), h.Description.NICs[h.Active].Hardware()))
-		}
-	}
-	return err
 }
 
 func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/handed"
 	"godwit/agent/limits"
 	"godwit/agent/line"
 	"godwit/agent/record"
@@ -121,7 +122,7 @@ func (m *incoming) setNext(ctx context.Context) error {
 	var made guest.Configured
 	if err := m.rec.Timed("set next address", func() error {
 		set := func(ctx context.Context) (err error) {
-			made, err = g.Channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
+			made, err = g.Channel().Configure(ctx, handed.Configure(g.Held(), m.a.config.Network, spare, m.plan.Next, m.table(), false))
 			return err
 		}
 		if silent { // it asks when it likes, and the channel has a limit of its own
@@ -200,15 +201,7 @@ func (m *incoming) follow(ctx context.Context) error {
 }
 
 // table is the routing table in the guest for the next addresses.
-func (m *incoming) table() int { return nextTable(m.work.preparation.Table) }
-
-// nextTable follows the highest table that a guest used, by turns.
-func nextTable(highest int) int {
-	if highest < guest.FirstTable || highest >= guest.FirstTable+guest.Tables-1 {
-		return guest.FirstTable + 1
-	}
-	return highest + 1
-}
+func (m *incoming) table() int { return handed.NextTable(m.work.preparation.Table) }
 
 // refreshGateways tells the guest the MAC that answers for its old routers here,
 // so that it need not find out by a timeout.
@@ -276,7 +269,7 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 	ask := guest.AwaitJoin{Addrs: migration.Bare(m.plan.Next), Old: migration.Bare(m.plan.Held), LimitMS: patience.Milliseconds()}
 	last := m.lastEndpoint(m.work.joins)
 	for range spareIDs {
-		last = nextEndpoint(last)
+		last = handed.NextEndpoint(last)
 		ask.SpareIDs = append(ask.SpareIDs, last)
 	}
 	within := limits.Join
@@ -334,7 +327,7 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 		Addrs: old, MAC: g.Held().Description.NICs[m.plan.Active].MAC, NewMAC: g.Held().Description.NICs[spare].MAC,
 		Keep: keep, Stay: keep,
 	}
-	sentBy(&retire, m.plan.Held, m.plan.Next)
+	handed.SentBy(&retire, m.plan.Held, m.plan.Next)
 	for _, addr := range m.plan.Held {
 		if addr.Endpoint != 0 {
 			retire.EndpointIDs = append(retire.EndpointIDs, addr.Endpoint)

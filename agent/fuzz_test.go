@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/capable"
 	"godwit/agent/config"
+	"godwit/agent/handed"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
 	"godwit/migration"
@@ -94,7 +95,7 @@ func FuzzOffer(f *testing.F) {
 		if sizes, sum, err := capable.DiskSizes(o.Description, o.Facts); err == nil && (sum < 0 || len(sizes) != len(o.Description.Disks)) {
 			t.Fatalf("disks of %v, together %d", sizes, sum)
 		}
-		if id := nextEndpoint(o.Endpoint); id == 0 || id == 255 {
+		if id := handed.NextEndpoint(o.Endpoint); id == 0 || id == 255 {
 			t.Fatalf("endpoint %d", id)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/described"
 	"godwit/agent/guests"
+	"godwit/agent/handed"
 	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -112,7 +113,7 @@ func (a *Agent) learn(ctx context.Context, g *guests.Guest) error {
 	if err != nil {
 		return refuse("%v", err)
 	}
-	owned := a.owned(d, info)
+	owned := handed.Owned(a.config.Network, d, info)
 	active, err := activeNIC(d, owned)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/detour"
 	"godwit/agent/guests"
+	"godwit/agent/handed"
 	"godwit/agent/limits"
 	"godwit/agent/outside"
 	"godwit/agent/talk"
@@ -88,7 +89,7 @@ func (a *Agent) grantFirst(ctx context.Context, g *guests.Guest) error {
 	o := a.fromOutside(g)
 	g.SpeakBy(o)
 	for {
-		_, err := o.Configure(ctx, a.configuration(g, g.Held().Active, g.Held().Addresses, 0, true))
+		_, err := o.Configure(ctx, handed.Configure(g.Held(), a.config.Network, g.Held().Active, g.Held().Addresses, 0, true))
 		if err == nil || !sleep(ctx, grantPause) {
 			return limits.Says(ctx, err)
 		}

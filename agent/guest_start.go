@@ -14,6 +14,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/described"
 	"godwit/agent/guests"
+	"godwit/agent/handed"
 	"godwit/agent/limits"
 	"godwit/agent/line"
 	"godwit/agent/logs"
@@ -147,7 +148,7 @@ func (a *Agent) configureFirst(ctx context.Context, g *guests.Guest) error {
 	if err != nil {
 		return fmt.Errorf("no answer on its channel: %w", err)
 	}
-	_, err = c.Configure(ctx, a.configuration(g, 0, g.Held().Addresses, 0, true))
+	_, err = c.Configure(ctx, handed.Configure(g.Held(), a.config.Network, 0, g.Held().Addresses, 0, true))
 	return err
 }
 
@@ -200,29 +201,6 @@ func (a *Agent) spec(g *guests.Guest, incoming bool) (qemu.Spec, error) {
 		spec.NICs = append(spec.NICs, qemu.NIC{ID: fmt.Sprintf("net%d", i), MAC: n.MAC, Tap: g.Taps()[i]})
 	}
 	return spec, nil
-}
-
-// configuration tells the guest to use addresses on its NIC number nic, here.
-func (a *Agent) configuration(g *guests.Guest, nic int, addrs []migration.Address, table int, main bool) guest.Configure {
-	c := guest.Configure{MAC: g.Held().Description.NICs[nic].MAC, Table: table, Main: main, TxQueueLen: 10000, MTU: a.config.Network.MTU}
-	if table == 0 {
-		c.Table = g.Held().Table
-	}
-	for _, addr := range addrs {
-		c.Addrs = append(c.Addrs, addr.Prefix)
-		if addr.Public.IsValid() {
-			c.Announce = append(c.Announce, addr.Public)
-		}
-		if addr.Prefix.Addr().Is4() {
-			c.GatewayV4 = addr.Gateway
-		} else {
-			c.GatewayV6 = addr.Gateway
-		}
-		if id := addr.Endpoint; id != 0 { // the pair's first names both
-			c.Endpoint = id - (id+1)%2
-		}
-	}
-	return c
 }
 
 // attach finds a guest again that an earlier agent had under care. In one that stands still nobody

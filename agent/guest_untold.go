@@ -4,36 +4,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 
-	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
+	"godwit/agent/handed"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
 
-// Godwit moves the addresses that it knows of. This file holds them against those that a guest has.
-
-// owned are the addresses that a guest which is adopted has on each of its NICs: those that its
-// description names, or else those of this site's subnet.
-func (a *Agent) owned(d config.Description, info guest.Info) [][]netip.Prefix {
-	out := make([][]netip.Prefix, len(d.NICs))
-	for _, nic := range info.NICs {
-		i := slices.IndexFunc(d.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) })
-		if i < 0 || !nic.Up {
-			continue
-		}
-		for _, p := range nic.Addrs {
-			named := slices.ContainsFunc(d.Addresses, func(known migration.Address) bool { return known.Prefix.Addr() == p.Addr() })
-			if named || len(d.Addresses) == 0 && a.config.Network.SubnetOf(p.Addr()).Contains(p.Addr()) {
-				out[i] = append(out[i], p)
-			}
-		}
-	}
-	return out
-}
+// What a guest has beside the addresses that Godwit knows of (handed), as it is adopted and before it leaves.
 
 // activeNIC is that which has the guest's addresses. Where both have some there is none to be
 // chosen: the next address needs a NIC of its own, and all others are led to one MAC.
@@ -117,7 +97,7 @@ func (m *outgoing) noteUntold(info guest.Info) {
 	if m.plan.KeepsAddress() && m.plan.FromSite == m.plan.ToSite {
 		return // its NIC stays on the same LAN, with all that it has
 	}
-	untold := m.a.untold(m.guest.Held(), info)
+	untold := handed.Untold(m.a.config.Network, m.guest.Held(), info)
 	if len(untold) == 0 {
 		return
 	}
@@ -127,25 +107,4 @@ func (m *outgoing) noteUntold(info guest.Info) {
 	}
 	m.rec.Note(fmt.Sprintf("the guest also has %s%s of the subnet here, of which Godwit was not told: what it was not told of does not move, and stops answering at the switch; name all in the description's addresses (`godwit guest forget %s`, then adopt it again), or take it from the guest",
 		joined(untold), more, m.plan.Guest))
-}
-
-// untold are the addresses of this site's subnet that a guest has beside those that it is known
-// for. A spare NIC's IPv4 addresses that stand by themselves are our own: it lingers for them
-// after a move, or was made ready for one that was given up (cmd/guest/address).
-func (a *Agent) untold(held care.Held, info guest.Info) []netip.Prefix {
-	known := slices.Concat(migration.Bare(held.Addresses), held.ToDrop)
-	var out []netip.Prefix
-	for _, nic := range info.NICs {
-		spare := ownNIC(held.Description, nic.MAC) && !strings.EqualFold(held.Description.NICs[held.Active].MAC, nic.MAC)
-		for _, p := range nic.Addrs {
-			ours := slices.Contains(known, p.Addr()) || spare && p.Addr().Is4() && p.IsSingleIP()
-			if !nic.Up || ours || p.Addr().IsLinkLocalUnicast() || !a.config.Network.SubnetOf(p.Addr()).Contains(p.Addr()) {
-				continue
-			}
-			if !slices.ContainsFunc(out, func(o netip.Prefix) bool { return o.Addr() == p.Addr() }) {
-				out = append(out, p)
-			}
-		}
-	}
-	return out
 }

@@ -23,8 +23,10 @@ import (
 	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/guest"
 )
 
 // TestReceivedBesideOneOfItsName: of a guest whose name another has here, or comes with, nothing is made.
@@ -204,4 +206,61 @@ func TestAskedToMoveAsItLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	agenttest.Refused(t, "it has come back", a.guests.TakeHere(g, "stop"), migration.CodeBusy, "web", "try again")
+}
+
+// TestHandedAddresses: what a handover gave is marked by it, what is kept beside that is not, and the mark and the
+// boot go on with the guest.
+func TestHandedAddresses(t *testing.T) {
+	a := between(t)
+	a.ctx = t.Context()
+	old := migration.Address{Prefix: netip.MustParsePrefix("10.1.1.30/24"), Home: "paris", Endpoint: 3, Handover: "m-00000001"}
+	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
+	plan := migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
+	p := talk.Preparation{Plan: plan, Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Boot: "first"}
+	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p, keepsOld: true}}
+	g := guests.New(m.expected(), nil)
+	if m.work.guest = g; g.Held().Boot != "first" {
+		t.Errorf("it comes in boot %q", g.Held().Boot)
+	}
+	if err := m.handed(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	given, kept := g.Held().Handed()
+	if len(given) != 1 || given[0].Prefix != next.Prefix || given[0].Handover != plan.ID || len(kept) != 1 || kept[0].Prefix != old.Prefix {
+		t.Errorf("given %+v, kept %+v", given, kept)
+	}
+	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
+	g.SpeakBy(forgetful{silent: new(bool), has: guest.Info{BootID: "second"}})
+	if err := out.checkGuest(t.Context()); err != nil || out.work.boot != "first" {
+		t.Errorf("at its source: boot %q, %v", out.work.boot, err)
+	}
+	p.Boot, p.Description.Memory = strings.Repeat("x", care.LongestBoot+1), 1<<28
+	refusedBy(t, "a long boot id", p.Check(), "a boot id of")
+}
+
+// TestDoesNotWaitForEver: a migration that is asked for while something else changes its guest's addresses begins when that is done, and is
+// refused where that takes too long; then the guest is not its any more.
+func TestDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := between(t)
+		g := underCare(t, a.guests, "web", guests.New(care.Held{}, runs{gone{done: make(chan struct{})}}))
+		a.ctx = t.Context()
+		for took, goes := range map[time.Duration]bool{limits.Ending.For - time.Second: true, limits.Ending.For + time.Second: false} {
+			g.LockAddresses()
+			time.AfterFunc(took, g.UnlockAddresses)
+			m, err := a.draft(migration.Request{Guest: "web", To: "oslo"})
+			if goes {
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.Drop(m.plan.ID)
+				continue
+			}
+			agenttest.Refused(t, took.String(), err, migration.CodeBusy, "web", "30s")
+			if busy := g.Migration(); busy != "" {
+				t.Errorf("the guest is busy with %s", busy)
+			}
+			time.Sleep(2 * time.Second)
+		}
+	})
 }

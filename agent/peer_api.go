@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/capable"
+	"godwit/agent/handed"
 	"godwit/agent/lanes"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
@@ -89,7 +90,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if offer.Plan.Network == "mptcp" || offer.Plan.Chosen {
-		id := nextEndpoint(offer.Endpoint)
+		id := handed.NextEndpoint(offer.Endpoint)
 		for i := range next { // ids go in pairs: IPv4 has the first, IPv6 the second
 			next[i].Endpoint = id
 			if next[i].Prefix.Addr().Is6() {

@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/capable"
 	"godwit/agent/config"
+	"godwit/agent/handed"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -109,7 +110,7 @@ func (m *outgoing) askGuest(ctx context.Context) error {
 	}
 	m.work.capabilities = info.Capabilities
 	m.work.boot = m.guest.Held().ComesIn(info)
-	m.work.noIPv6 = lacksIPv6(info, m.guest.Held().Description.NICs, m.plan.Held)
+	m.work.noIPv6 = handed.LacksIPv6(info, m.guest.Held().Description.NICs, m.plan.Held)
 	m.noteUnread(info.Unread)
 	m.dropFirst(ctx)
 	m.noteUntold(info)

@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/handed"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -177,7 +178,7 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 // askReady asks the guest to be ready, or to stay so.
 func (m *outgoing) askReady(ctx context.Context) error {
 	m.work.readied = time.Now()
-	c := m.a.configuration(m.guest, 1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held().Table), false)
+	c := handed.Configure(m.guest.Held(), m.a.config.Network, 1-m.plan.Active, m.plan.Next, handed.NextTable(m.guest.Held().Table), false)
 	ask, cancel := limits.Ready.On(ctx)
 	defer cancel()
 	channel, err := m.guest.Reach(ask, limits.Ready)

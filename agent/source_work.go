@@ -38,7 +38,7 @@ type sourceWork struct {
 	accepted     talk.Acceptance
 	capabilities []string        // of the program behind the guest's channel
 	users        guest.Users     // of the addresses that the guest has, as it said in check
-	noIPv6       bool            // see lacksIPv6
+	noIPv6       bool            // see handed.LacksIPv6
 	boot         string          // see care.Held.ComesIn
 	home         bool            // it keeps its addresses as it goes home, and nobody asked for it
 	guestPath    peer.Path       // over which the tunnel is led

@@ -35,7 +35,7 @@ func unbound(t *testing.T, to string) string {
 }
 
 // TestGivenAgain: a guest that has booted anew, and whose program knows nothing of its NICs, has its next addresses
-// after the steps of agent/guest_giveagain.go, however often they are done, and nothing of its own configuration.
+// after the steps of agent/boots/again.go, however often they are done, and nothing of its own configuration.
 func TestGivenAgain(t *testing.T) {
 	old := []netip.Addr{oldV4.Addr(), oldV6.Addr()}
 	next := configureNext()

@@ -1,10 +1,11 @@
-package agent
+package boots
 
 import (
 	"bytes"
 	"context"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -37,10 +38,13 @@ type bootable struct {
 	resets  chan vm.Event          // of its QEMU
 }
 
+// vmOf is its QEMU, which does not end.
 type vmOf struct {
-	runs
+	vm.Machine
 	resets chan vm.Event
 }
+
+func (vmOf) Done() <-chan struct{} { return nil }
 
 func (v vmOf) Events(context.Context) <-chan vm.Event { return v.resets }
 func (vmOf) Announce(context.Context) error           { return nil }
@@ -184,26 +188,52 @@ func (s *said) count(level string) int {
 }
 
 // movedGuest is a guest that rome has by its handover m-00000001, in boot "first", with these addresses.
-func movedGuest(t *testing.T, addresses ...migration.Address) (*Agent, *guests.Guest, *bootable, *said) {
+func movedGuest(t *testing.T, addresses ...migration.Address) (*Keeper, *guests.Guest, *bootable, *said) {
 	t.Helper()
-	a, lines := between(t), &said{}
-	a.ctx, a.log = t.Context(), slog.New(slog.NewTextHandler(lines, nil))
-	a.config.Network.Bridge = "none"
+	lines := &said{}
+	c, log := &config.Config{Host: "rome", State: t.TempDir(), Run: t.TempDir()}, slog.New(slog.NewTextHandler(lines, nil))
+	c.Network = config.Network{Bridge: "none", V4: netip.MustParsePrefix("10.2.1.0/24"), Gateway4: netip.MustParseAddr("10.2.1.1")}
+	k := &Keeper{Config: c, Guests: guests.In(c.StatePath("guests")), Records: record.NewStore(c.Host, c.StatePath("history"), log), Log: log}
+	k.Coming = func(string) bool { return false }
+	k.Taken = func() map[netip.Addr]string {
+		out := map[netip.Addr]string{}
+		for _, g := range k.Guests.All() {
+			for _, addr := range g.Held().Addresses {
+				out[addr.Prefix.Addr()] = g.Name()
+			}
+		}
+		return out
+	}
 	in := &bootable{id: "first", since: time.Now(), resets: make(chan vm.Event, 1)}
 	in.nics = [2]map[netip.Addr]bool{{}, {netip.MustParseAddr("10.2.1.20"): true}}
 	g := guests.New(care.Held{
 		Description: config.Description{Name: "web", Memory: 1 << 28, NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}, Start: []string{"qemu"}},
-		Dir:         a.guestDir("web", "2"), Active: 1, Addresses: addresses, Table: guest.FirstTable + 1, Boot: "first",
-	}, vmOf{runs{gone{done: make(chan struct{})}}, in.resets})
+		Dir:         filepath.Join(c.Run, "guests", "web-2"), Active: 1, Addresses: addresses, Table: guest.FirstTable + 1, Boot: "first",
+	}, vmOf{resets: in.resets})
 	g.SpeakBy(in)
-	if err := a.guests.Save(g); err != nil {
-		t.Fatal(err)
-	}
+	keep(t, k, g)
 	rep := record.Report{ID: "m-00000001", Guest: "web", Outcome: migration.Completed, Ended: 1, Notes: []string{"it took long"}}
-	if err := statefile.Write(a.config.StatePath("history", "m-00000001-destination.json"), rep); err != nil {
+	if err := statefile.Write(c.StatePath("history", "m-00000001-destination.json"), rep); err != nil {
 		t.Fatal(err)
 	}
-	return a, g, in, lines
+	return k, g, in, lines
+}
+
+func keep(t *testing.T, k *Keeper, g *guests.Guest) {
+	t.Helper()
+	if err := k.Guests.Save(g); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onDisk is what an agent that is started now knows of the only guest.
+func onDisk(t *testing.T, k *Keeper) care.Held {
+	t.Helper()
+	all, errs := k.Guests.Remembered()
+	if len(errs) > 0 || len(all) != 1 {
+		t.Fatalf("%+v, %v", all, errs)
+	}
+	return all[0]
 }
 
 func givenAddress() migration.Address {

@@ -1,23 +1,32 @@
-package agent
+// Package boots gives a guest that boots anew what its last handover gave it.
+//
+// A guest that boots anew comes up as its own configuration says: with the address of the site that it left. Its QEMU
+// goes on over that, but for one that an agent started of an image (-no-reboot). So it is given what it had by
+// its last handover again. Which boot has that, is remembered (care.Held.Boot), so that a later agent finds it out, too;
+// QEMU's RESET only says that it is worth asking.
+//
+// It owns what is known of each guest's boots while the agent lives, and nothing that outlives it. It keeps this: a guest that a migration
+// has, or brings, is left to that, and one that is let go of is not asked any more.
+package boots
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/config"
 	"godwit/agent/guests"
 	"godwit/agent/record"
+	"godwit/internal/clock"
 	"godwit/vm/guest"
 )
-
-// A guest that boots anew comes up as its own configuration says: with the address of the site that it left. Its QEMU
-// goes on over that, but for one that an agent started of an image (-no-reboot). So it is given what it had by
-// its last handover again. Which boot has that, is remembered (Held.Boot), so that a later agent finds it out, too;
-// QEMU's RESET only says that it is worth asking.
 
 const (
 	bootLook     = 30 * time.Second // between questions which boot a guest is in
@@ -26,18 +35,30 @@ const (
 	bootSettled  = 2 * time.Minute  // after which what configures NICs in the guest has done so; what it has then, it keeps
 )
 
-// keepBoots looks after the guests here that can boot anew.
-func (a *Agent) keepBoots(ctx context.Context) {
+// Keeper looks after the guests of a host that can boot anew.
+type Keeper struct {
+	Config  *config.Config
+	Guests  *guests.Set
+	Records *record.Store
+	Log     *slog.Logger
+	Taken   func() map[netip.Addr]string // the addresses that guests here have, or come with, and whose each is
+	Coming  func(guest string) bool      // whether a migration brings it here
+}
+
+// Keep does so until ctx ends.
+func (k *Keeper) Keep(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	watched := map[*guests.Guest]bool{}
 	for {
 		here := map[*guests.Guest]bool{}
-		for _, g := range a.guests.All() {
+		for _, g := range k.Guests.All() {
 			here[g] = true
 			if !watched[g] && outlivesBoots(g) {
-				a.actors.Go(func() { (&boots{a: a, g: g}).watch(ctx) })
+				watching.Go(func() { (&boots{k: k, g: g}).watch(ctx) })
 			}
 		}
-		if watched = here; !sleep(ctx, bootPause) {
+		if watched = here; !clock.Sleep(ctx, bootPause) {
 			return
 		}
 	}
@@ -52,7 +73,7 @@ func outlivesBoots(g *guests.Guest) bool {
 
 // boots is what is known of one guest's boots. It belongs to one goroutine.
 type boots struct {
-	a *Agent
+	k *Keeper
 	g *guests.Guest
 
 	since  time.Time // since when it is known that the guest was reset, or booted anew; zero: it was not
@@ -69,7 +90,7 @@ func (b *boots) watch(ctx context.Context) {
 	events := b.g.Machine().Events(ctx)
 	next := time.NewTimer(bootPause)
 	defer next.Stop()
-	for b.a.guests.Has(b.g) {
+	for b.k.Guests.Has(b.g) {
 		select {
 		case e, ok := <-events:
 			if !ok {
@@ -89,7 +110,7 @@ func (b *boots) watch(ctx context.Context) {
 }
 
 // begin is that the guest boots anew, as that boot, or as one that is not known yet.
-func (b *boots) begin(id string) { *b = boots{a: b.a, g: b.g, since: time.Now(), id: id} }
+func (b *boots) begin(id string) { *b = boots{k: b.k, g: b.g, since: time.Now(), id: id} }
 
 // look asks the guest which boot it is in, and gives it what it had where that is a new one. It returns after how
 // long it is worth asking again. A guest that migrates is left to its migration.
@@ -126,7 +147,7 @@ func (b *boots) look(ctx context.Context) time.Duration {
 }
 
 // moves says whether a migration has the guest.
-func (b *boots) moves() bool { return b.g.Migration() != "" || b.a.isComing(b.g.Name()) }
+func (b *boots) moves() bool { return b.g.Migration() != "" || b.k.Coming(b.g.Name()) }
 
 // pause is until the next look. One that has gone on in vain for too long says so, once.
 func (b *boots) pause() time.Duration {
@@ -135,7 +156,7 @@ func (b *boots) pause() time.Duration {
 		return bootLook
 	case time.Since(b.since) > bootPatience && b.failed != nil:
 		b.over = true
-		b.a.log.Warn(b.say("and has not got its address again: %v; set it in the guest, or move it", b.failed), "guest", b.g.Name())
+		b.k.Log.Warn(b.say("and has not got its address again: %v; set it in the guest, or move it", b.failed), "guest", b.g.Name())
 		if b.id != "" { // what people set from now on stays, whichever agent looks after it
 			return b.remember(b.id)
 		}
@@ -147,7 +168,7 @@ func (b *boots) pause() time.Duration {
 // give gives the guest what it had: at once, again where something undoes it, and once more when it has settled, as
 // not all that is undone is seen from here.
 func (b *boots) give(ctx context.Context, h care.Held, info guest.Info) time.Duration {
-	right := b.a.asHanded(h, info)
+	right := b.k.asHanded(h, info)
 	settled := info.UptimeMS >= bootSettled.Milliseconds() || time.Since(b.since) >= bootSettled
 	switch {
 	case b.over:
@@ -160,7 +181,7 @@ func (b *boots) give(ctx context.Context, h care.Held, info guest.Info) time.Dur
 	if b.given > 0 && !right {
 		b.failed = errors.New("something in it takes away what it is given")
 	}
-	switch err := b.a.giveAgain(ctx, b.g, info); {
+	switch err := b.k.giveAgain(ctx, b.g, info); {
 	case errors.Is(err, errMoves) || ctx.Err() != nil:
 		return b.pause()
 	case err != nil:
@@ -171,7 +192,7 @@ func (b *boots) give(ctx context.Context, h care.Held, info guest.Info) time.Dur
 		}
 		if !b.said {
 			b.said = true
-			b.a.log.Info(b.say("and has its address again"), "guest", b.g.Name())
+			b.k.Log.Info(b.say("and has its address again"), "guest", b.g.Name())
 		}
 	}
 	b.given++
@@ -181,8 +202,8 @@ func (b *boots) give(ctx context.Context, h care.Held, info guest.Info) time.Dur
 // remember is that the guest has in this boot what it is to have.
 func (b *boots) remember(id string) time.Duration {
 	b.g.Remember(func(h *care.Held) { h.Boot = id })
-	if err := b.a.guests.SaveIfHere(b.g); err != nil { // it may have been let go of
-		b.a.log.Warn("keep guest", "guest", b.g.Name(), "error", err)
+	if err := b.k.Guests.SaveIfHere(b.g); err != nil { // it may have been let go of
+		b.k.Log.Warn("keep guest", "guest", b.g.Name(), "error", err)
 	}
 	b.since = time.Time{}
 	return bootLook
@@ -197,7 +218,7 @@ func (b *boots) say(format string, args ...any) string {
 	text := fmt.Sprintf("%s (%s) "+format, append([]any{bootNote, b.since.Format(time.DateTime)}, args...)...)
 	b.g.SayBooted(text)
 	if given, _ := b.g.Held().Handed(); len(given) > 0 {
-		b.a.records.Amend(given[0].Handover, func(r *record.Report) {
+		b.k.Records.Amend(given[0].Handover, func(r *record.Report) {
 			r.Notes = slices.DeleteFunc(r.Notes, func(n string) bool { return strings.HasPrefix(n, bootNote) })
 			r.Notes = append(r.Notes, text)
 		})

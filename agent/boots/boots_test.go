@@ -1,21 +1,18 @@
-package agent
+package boots
 
 import (
 	"context"
 	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
-	"godwit/agent/limits"
-	"godwit/agent/record"
-	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -32,9 +29,9 @@ func TestBootsAnew(t *testing.T) {
 		"it keeps the old one for a while":    {[]migration.Address{givenAddress(), keptAddress()}, " | 10.1.1.20 10.2.1.20", true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			a, g, in, lines := movedGuest(t, c.addresses...)
+			k, g, in, lines := movedGuest(t, c.addresses...)
 			ctx, end := context.WithCancel(t.Context())
-			go a.keepBoots(ctx)
+			go k.Keep(ctx)
 			time.Sleep(time.Hour)
 			if asked, _ := in.told(); len(asked) > 0 {
 				t.Errorf("%s: it did not boot, and was asked to %+v", name, asked)
@@ -57,13 +54,13 @@ func TestBootsAnew(t *testing.T) {
 				t.Errorf("%s: its services have set their address, and it has %q, want %q", name, got, c.want)
 			}
 			time.Sleep(5 * time.Minute)
-			if h := onDisk(t, a); h.Boot != "second" || h.Addresses[0].Endpoint != 5 {
+			if h := onDisk(t, k); h.Boot != "second" || h.Addresses[0].Endpoint != 5 {
 				t.Errorf("%s: remembered: boot %q, %+v", name, h.Boot, h.Addresses)
 			}
 			before, _ := in.told()
 			time.Sleep(time.Hour)
 			after, _ := in.told()
-			if rep, _, _ := a.records.History("m-00000001"); len(after) != len(before) || len(before) > 10 || len(rep.Notes) != 2 || !strings.HasSuffix(rep.Notes[1], "has its address again") || g.Booted() != rep.Notes[1] {
+			if rep, _, _ := k.Records.History("m-00000001"); len(after) != len(before) || len(before) > 10 || len(rep.Notes) != 2 || !strings.HasSuffix(rep.Notes[1], "has its address again") || g.Booted() != rep.Notes[1] {
 				t.Errorf("%s: asked %d times, then %d; %q", name, len(before), len(after), rep.Notes)
 			}
 			if lines.count("WARN") > 0 {
@@ -78,19 +75,19 @@ func TestBootsAnew(t *testing.T) {
 // TestBootedWhileTheAgentWasAway: a later agent finds it out, and one that comes to it in the middle goes on.
 func TestBootedWhileTheAgentWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, _, in, _ := movedGuest(t, givenAddress())
+		k, _, in, _ := movedGuest(t, givenAddress())
 		in.resets = nil
 		in.boots("second", time.Hour)
 		for _, lives := range []time.Duration{4 * time.Second, time.Minute} { // the first ends before it has made sure
 			ctx, end := context.WithCancel(t.Context())
-			go a.keepBoots(ctx)
+			go k.Keep(ctx)
 			time.Sleep(lives)
 			if end(); in.has() != " | 10.2.1.20" {
 				t.Errorf("after %v it has %q", lives, in.has())
 			}
 			synctest.Wait()
 		}
-		if h := onDisk(t, a); h.Boot != "second" {
+		if h := onDisk(t, k); h.Boot != "second" {
 			t.Errorf("remembered: boot %q", h.Boot)
 		}
 	})
@@ -101,27 +98,29 @@ func TestBootsLeftAlone(t *testing.T) {
 	own := keptAddress()
 	for name, c := range map[string]struct {
 		addr   migration.Address
-		change func(*Agent, *guests.Guest)
+		change func(*guests.Guest)
+		comes  bool // a migration brings it
 		asks   bool // afterwards
 	}{
 		"it has its home's address": {addr: own},
-		"it cannot be asked": {addr: givenAddress(), change: func(_ *Agent, g *guests.Guest) {
+		"it cannot be asked": {addr: givenAddress(), change: func(g *guests.Guest) {
 			g.Remember(func(h *care.Held) { h.Description.Agent = config.AgentDHCP })
 		}},
-		"an agent started it": {addr: givenAddress(), change: func(_ *Agent, g *guests.Guest) { g.Remember(func(h *care.Held) { h.Description.Start = nil }) }},
-		"it moves":            {addr: givenAddress(), change: func(_ *Agent, g *guests.Guest) { g.Take("m-00000002") }, asks: true},
-		"its migration here has not ended": {addr: givenAddress(), change: func(a *Agent, _ *guests.Guest) {
-			a.incoming["m-00000002"] = &incoming{plan: migration.Plan{Guest: "web"}}
-		}, asks: true},
-		"its boot was not known": {addr: givenAddress(), change: func(_ *Agent, g *guests.Guest) { g.Remember(func(h *care.Held) { h.Boot = "" }) }},
+		"an agent started it":              {addr: givenAddress(), change: func(g *guests.Guest) { g.Remember(func(h *care.Held) { h.Description.Start = nil }) }},
+		"it moves":                         {addr: givenAddress(), change: func(g *guests.Guest) { g.Take("m-00000002") }, asks: true},
+		"its migration here has not ended": {addr: givenAddress(), comes: true, asks: true},
+		"its boot was not known":           {addr: givenAddress(), change: func(g *guests.Guest) { g.Remember(func(h *care.Held) { h.Boot = "" }) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			a, g, in, lines := movedGuest(t, c.addr)
+			k, g, in, lines := movedGuest(t, c.addr)
 			if c.change != nil {
-				c.change(a, g)
+				c.change(g)
 			}
+			var coming atomic.Bool
+			coming.Store(c.comes)
+			k.Coming = func(guest string) bool { return guest == "web" && coming.Load() }
 			ctx, end := context.WithCancel(t.Context())
-			go a.keepBoots(ctx)
+			go k.Keep(ctx)
 			in.boots("second", 10*time.Second)
 			time.Sleep(5 * time.Minute)
 			if asked, retired := in.told(); len(asked)+len(retired) > 0 || lines.count("WARN") > 0 {
@@ -133,9 +132,7 @@ func TestBootsLeftAlone(t *testing.T) {
 				}
 			})
 			g.Drop("m-00000002")
-			a.mu.Lock()
-			clear(a.incoming)
-			a.mu.Unlock()
+			coming.Store(false)
 			time.Sleep(5 * time.Minute)
 			if asked, _ := in.told(); len(asked) > 0 != c.asks {
 				t.Errorf("%s: then asked: %+v, want any: %v", name, asked, c.asks)
@@ -158,9 +155,9 @@ func TestBootsInVain(t *testing.T) {
 		"it never answers": {func(b *bootable) { b.silent = true }, "it does not answer: ", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			a, g, in, lines := movedGuest(t, givenAddress())
+			k, g, in, lines := movedGuest(t, givenAddress())
 			ctx, end := context.WithCancel(t.Context())
-			go a.keepBoots(ctx)
+			go k.Keep(ctx)
 			in.boots("second", 0)
 			in.change(c.change)
 			time.Sleep(time.Hour)
@@ -170,13 +167,13 @@ func TestBootsInVain(t *testing.T) {
 				t.Errorf("%s: asked %d times, then %d", name, len(asked), len(more))
 			}
 			next, leave := context.WithCancel(ctx) // an agent that is started again
-			go a.keepBoots(next)
+			go k.Keep(next)
 			time.Sleep(time.Hour)
 			if more, _ := in.told(); len(more) != len(asked) {
 				t.Errorf("%s: by the next agent it is given %d times more", name, len(more)-len(asked))
 			}
 			leave()
-			rep, _, _ := a.records.History("m-00000001")
+			rep, _, _ := k.Records.History("m-00000001")
 			if n := lines.count("WARN"); n < 1 || n > 2 || n == 2 && c.asked > 0 || !strings.Contains(g.Booted(), c.want) || rep.Notes[len(rep.Notes)-1] != g.Booted() {
 				t.Errorf("%s: %q, %q; want %q\n%s", name, g.Booted(), rep.Notes, c.want, lines.all.String())
 			}
@@ -194,9 +191,9 @@ func TestBootsInVain(t *testing.T) {
 // TestBootsAndMovesForLong: of one that has its address again, and moves for longer than is had patience, nothing is said to be in vain.
 func TestBootsAndMovesForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, g, in, lines := movedGuest(t, givenAddress())
+		k, g, in, lines := movedGuest(t, givenAddress())
 		ctx, end := context.WithCancel(t.Context())
-		go a.keepBoots(ctx)
+		go k.Keep(ctx)
 		in.boots("second", time.Second)
 		time.Sleep(20 * time.Second)
 		before, _ := in.told()
@@ -217,17 +214,17 @@ func TestBootsAndMovesForLong(t *testing.T) {
 // TestGivesAgainBeforeItMoves: what a guest is given when it has booted anew, and a migration that is asked for
 // meanwhile, do not meet.
 func TestGivesAgainBeforeItMoves(t *testing.T) {
-	a, g, in, _ := movedGuest(t, givenAddress())
+	k, g, in, _ := movedGuest(t, givenAddress())
 	if err := g.Take("m-00000002"); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.giveAgain(t.Context(), g, guest.Info{}); !errors.Is(err, errMoves) || len(in.asked) > 0 {
+	if err := k.giveAgain(t.Context(), g, guest.Info{}); !errors.Is(err, errMoves) || len(in.asked) > 0 {
 		t.Errorf("it moves: %v, %+v", err, in.asked)
 	}
 	g.Drop("m-00000002")
 	g.LockAddresses()
 	done := make(chan error, 1)
-	go func() { done <- a.giveAgain(t.Context(), g, guest.Info{}) }()
+	go func() { done <- k.giveAgain(t.Context(), g, guest.Info{}) }()
 	select {
 	case err := <-done:
 		t.Errorf("it did not wait: %v", err)
@@ -239,54 +236,23 @@ func TestGivesAgainBeforeItMoves(t *testing.T) {
 	}
 }
 
-// TestHandedAddresses: what a handover gave is marked by it, what is kept beside that is not, and the mark and the
-// boot go on with the guest.
-func TestHandedAddresses(t *testing.T) {
-	a := between(t)
-	a.ctx = t.Context()
-	old := givenAddress()
-	old.Prefix, old.Home = netip.MustParsePrefix("10.1.1.30/24"), "paris"
-	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
-	plan := migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
-	p := talk.Preparation{Plan: plan, Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
-	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p, keepsOld: true}}
-	g := guests.New(m.expected(), nil)
-	if m.work.guest = g; g.Held().Boot != "first" {
-		t.Errorf("it comes in boot %q", g.Held().Boot)
-	}
-	if err := m.handed(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	given, kept := g.Held().Handed()
-	if len(given) != 1 || given[0].Prefix != next.Prefix || given[0].Handover != plan.ID || len(kept) != 1 || kept[0].Prefix != old.Prefix {
-		t.Errorf("given %+v, kept %+v", given, kept)
-	}
-	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
-	g.SpeakBy(&bootable{id: "second", nics: [2]map[netip.Addr]bool{}})
-	if err := out.checkGuest(t.Context()); err != nil || out.work.boot != "first" {
-		t.Errorf("at its source: boot %q, %v", out.work.boot, err)
-	}
-	p.Boot, p.Description.Memory = strings.Repeat("x", care.LongestBoot+1), 1<<28
-	refusedBy(t, "a long boot id", p.Check(), "a boot id of")
-}
-
 // TestStrays: on its active NIC a guest may have other addresses of this site's subnet, unless another guest has them.
 func TestStrays(t *testing.T) {
-	a, g, in, _ := movedGuest(t, givenAddress())
+	k, g, in, _ := movedGuest(t, givenAddress())
 	other := guests.New(care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}, nil)
-	underCare(t, a.guests, "db", other)
+	keep(t, k, other)
 	for _, addr := range []string{"10.2.1.30", "10.2.1.31", "10.1.1.20"} {
 		in.nics[1][netip.MustParseAddr(addr)] = true
 	}
 	in.nics[0][netip.MustParseAddr("10.2.1.32")] = true
 	info, err := in.Info(t.Context())
-	if err != nil || a.asHanded(g.Held(), info) {
+	if err != nil || k.asHanded(g.Held(), info) {
 		t.Fatal("it has addresses that are not its own", err)
 	}
-	if err := a.giveAgain(t.Context(), g, info); err != nil {
+	if err := k.giveAgain(t.Context(), g, info); err != nil {
 		t.Fatal(err)
 	}
-	if info, _ = in.Info(t.Context()); in.has() != " | 10.2.1.20 10.2.1.31" || !a.asHanded(g.Held(), info) {
+	if info, _ = in.Info(t.Context()); in.has() != " | 10.2.1.20 10.2.1.31" || !k.asHanded(g.Held(), info) {
 		t.Errorf("it has %q", in.has())
 	}
 }
@@ -294,7 +260,7 @@ func TestStrays(t *testing.T) {
 // TestNotItsOwn: what lies over a NIC has its MAC and addresses of its own, and of a family of which the site has no subnet
 // the guest may have what it likes.
 func TestNotItsOwn(t *testing.T) {
-	a, g, in, _ := movedGuest(t, givenAddress())
+	k, g, in, _ := movedGuest(t, givenAddress())
 	in.nics[1][netip.MustParseAddr("2001:db8::7")] = true
 	info, err := in.Info(t.Context())
 	if err != nil {
@@ -303,33 +269,7 @@ func TestNotItsOwn(t *testing.T) {
 	for _, nic := range g.Held().Description.NICs {
 		info.NICs = append(info.NICs, guest.NIC{Name: "over", MAC: nic.MAC, Up: true, Above: true, Addrs: []netip.Prefix{netip.MustParsePrefix("192.168.5.2/24")}})
 	}
-	if active, spare := a.strays(g.Held(), info); len(active)+len(spare) > 0 || !a.asHanded(g.Held(), info) {
+	if active, spare := k.strays(g.Held(), info); len(active)+len(spare) > 0 || !k.asHanded(g.Held(), info) {
 		t.Errorf("to be taken: %v and %v", active, spare)
 	}
-}
-
-// TestDoesNotWaitForEver: a migration that is asked for while something else changes its guest's addresses begins when that is done, and is
-// refused where that takes too long; then the guest is not its any more.
-func TestDoesNotWaitForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, g, _, _ := movedGuest(t, givenAddress())
-		a.ctx = t.Context()
-		for took, goes := range map[time.Duration]bool{limits.Ending.For - time.Second: true, limits.Ending.For + time.Second: false} {
-			g.LockAddresses()
-			time.AfterFunc(took, g.UnlockAddresses)
-			m, err := a.draft(migration.Request{Guest: "web", To: "oslo"})
-			if goes {
-				if err != nil {
-					t.Fatal(err)
-				}
-				g.Drop(m.plan.ID)
-				continue
-			}
-			agenttest.Refused(t, took.String(), err, migration.CodeBusy, "web", "30s")
-			if busy := g.Migration(); busy != "" {
-				t.Errorf("the guest is busy with %s", busy)
-			}
-			time.Sleep(2 * time.Second)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package agent
+package boots
 
 import (
 	"context"
@@ -6,56 +6,35 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"godwit/agent/care"
-	"godwit/agent/config"
 	"godwit/agent/guests"
+	"godwit/agent/handed"
 	"godwit/agent/limits"
 	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
 
-// notCurrent are addresses that a guest keeps beside those of a new handover.
-func notCurrent(held []migration.Address) []migration.Address {
-	held = slices.Clone(held)
-	for i := range held {
-		held[i].Handover = ""
-	}
-	return held
-}
-
 // asHanded says whether the guest has, as far as can be seen, what a handover leaves: its addresses on its active NIC,
 // and nothing else on either that it must not have here.
-func (a *Agent) asHanded(h care.Held, info guest.Info) bool {
-	active, spare := a.strays(h, info)
-	has := addressesOf(info, h.Description.NICs[h.Active])
+func (k *Keeper) asHanded(h care.Held, info guest.Info) bool {
+	active, spare := k.strays(h, info)
+	has := handed.AddressesOf(info, h.Description.NICs[h.Active])
 	return len(active)+len(spare) == 0 && len(lists.Without(migration.Bare(h.Addresses), has)) == 0
 }
 
 // strays are the addresses that a guest has on its NICs by its own configuration alone. On the active one those of this
 // site's subnet, and of a family of which it has none, are its own affair, unless another guest here has them.
-func (a *Agent) strays(h care.Held, info guest.Info) (active, spare []netip.Addr) {
-	taken, own := a.takenAddresses(), migration.Bare(h.Addresses)
-	active = lists.Without(addressesOf(info, h.Description.NICs[h.Active]), own)
+func (k *Keeper) strays(h care.Held, info guest.Info) (active, spare []netip.Addr) {
+	taken, own := k.Taken(), migration.Bare(h.Addresses)
+	active = lists.Without(handed.AddressesOf(info, h.Description.NICs[h.Active]), own)
 	active = slices.DeleteFunc(active, func(addr netip.Addr) bool {
 		owner, has := taken[addr]
-		subnet := a.config.Network.SubnetOf(addr)
+		subnet := k.Config.Network.SubnetOf(addr)
 		return (!subnet.IsValid() || subnet.Contains(addr)) && (!has || owner == h.Description.Name)
 	})
-	return active, lists.Without(addressesOf(info, h.Description.NICs[1-h.Active]), own)
-}
-
-func addressesOf(info guest.Info, nic config.NIC) (out []netip.Addr) {
-	for _, n := range info.NICs {
-		if strings.EqualFold(n.MAC, nic.MAC) && !n.Above { // a VLAN or a bridge has the MAC, too
-			for _, p := range n.Addrs {
-				out = append(out, p.Addr())
-			}
-		}
-	}
-	return out
+	return active, lists.Without(handed.AddressesOf(info, h.Description.NICs[1-h.Active]), own)
 }
 
 // errMoves says that a migration has the guest.
@@ -64,39 +43,40 @@ var errMoves = errors.New("a migration of it is under way")
 // giveAgain gives a guest that has booted anew what its last handover gave it, by the same steps: its addresses with their
 // routes and endpoints on the active NIC, those that it keeps moved there, its spare NIC down. Done twice, it is
 // done once. A migration that is asked for meanwhile waits.
-func (a *Agent) giveAgain(ctx context.Context, g *guests.Guest, info guest.Info) error {
+func (k *Keeper) giveAgain(ctx context.Context, g *guests.Guest, info guest.Info) error {
 	g.LockAddresses()
 	defer g.UnlockAddresses()
 	h := g.Held()
 	given, _ := h.Handed()
-	if g.Migration() != "" || a.isComing(g.Name()) || len(given) == 0 {
+	if g.Migration() != "" || k.Coming(g.Name()) || len(given) == 0 {
 		return errMoves
 	}
+	life := ctx
 	ctx, cancel := limits.GiveAgain.On(ctx)
 	defer cancel()
 	c, err := g.Reach(ctx, limits.AskGuest)
 	if err != nil {
 		return err
 	}
-	made, err := c.Configure(ctx, a.configuration(g, h.Active, given, h.Table, true))
+	made, err := c.Configure(ctx, handed.Configure(h, k.Config.Network, h.Active, given, h.Table, true))
 	if err != nil {
 		return fmt.Errorf("set its address: %w", limits.Says(ctx, err))
 	}
-	if err := a.announcedAgain(g, made.EndpointIDs); err != nil {
+	if err := k.announcedAgain(g, made.EndpointIDs); err != nil {
 		return err
 	}
-	if err := a.retireAgain(ctx, c, h, info); err != nil {
+	if err := k.retireAgain(ctx, c, h, info); err != nil {
 		return fmt.Errorf("take away what it has by its own configuration: %w", limits.Says(ctx, err))
 	}
-	if err := a.announceGuest(g); err != nil {
-		a.log.Info("its LAN was not told where it is", "guest", g.Name(), "error", err)
+	if err := g.Announce(life, k.Config); err != nil {
+		k.Log.Info("its LAN was not told where it is", "guest", g.Name(), "error", err)
 	}
 	return nil
 }
 
 // retireAgain takes from the guest what it has by its own configuration, and has it keep what is kept.
-func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, info guest.Info) error {
-	strays, old := a.strays(h, info)
+func (k *Keeper) retireAgain(ctx context.Context, c guest.Channel, h care.Held, info guest.Info) error {
+	strays, old := k.strays(h, info)
 	given, kept := h.Handed()
 	nics := h.Description.NICs
 	retire := guest.Retire{MAC: nics[1-h.Active].MAC, NewMAC: nics[h.Active].MAC}
@@ -108,7 +88,7 @@ func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, i
 	}
 	if len(kept) > 0 { // last, as the NIC may stay up for them
 		retire.Addrs, retire.Stay, retire.Keep = migration.Bare(kept), false, true
-		sentBy(&retire, kept, given)
+		handed.SentBy(&retire, kept, given)
 		if err := c.Retire(ctx, retire); err != nil {
 			return err
 		}
@@ -120,7 +100,7 @@ func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, i
 }
 
 // announcedAgain keeps the endpoint ids by which the guest announces its addresses, where they are others than before.
-func (a *Agent) announcedAgain(g *guests.Guest, ids []uint8) error {
+func (k *Keeper) announcedAgain(g *guests.Guest, ids []uint8) error {
 	changed := false
 	g.Remember(func(h *care.Held) {
 		h.Addresses = slices.Clone(h.Addresses)
@@ -136,5 +116,5 @@ func (a *Agent) announcedAgain(g *guests.Guest, ids []uint8) error {
 	if !changed {
 		return nil
 	}
-	return a.guests.SaveIfHere(g)
+	return k.Guests.SaveIfHere(g)
 }

@@ -1,0 +1,120 @@
+package handed
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// TestAnnounceable: a guest that could announce only its own side of a NAT is refused.
+func TestAnnounceable(t *testing.T) {
+	behind := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 3}
+	open, drained := behind, behind
+	open.Public, drained.Endpoint = netip.Addr{}, 0
+	for _, c := range []struct {
+		name         string
+		next         migration.Address
+		capabilities []string
+		refused      bool
+	}{
+		{"it can", behind, []string{guest.CapAnnounce}, false},
+		{"it cannot", behind, []string{"configure"}, true},
+		{"no NAT", open, nil, false},
+		{"nothing announced", drained, nil, false},
+	} {
+		err := Announceable(migration.Plan{Guest: "web", Next: []migration.Address{c.next}}, c.capabilities)
+		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "203.0.113.10") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestLacksIPv6: a guest has it turned off where all of its NICs have, unlike one that comes from a site without.
+func TestLacksIPv6(t *testing.T) {
+	const mac = "52:54:00:00:01:0A"
+	v4 := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
+	v6 := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64")}
+	const spare = "52:54:00:00:01:0b"
+	off := []guest.NIC{{MAC: strings.ToLower(mac), NoIPv6: true}, {MAC: spare, NoIPv6: true}}
+	on := []guest.NIC{{MAC: strings.ToLower(mac), NoIPv6: true}, {MAC: spare}}
+	for _, c := range []struct {
+		name  string
+		nics  []guest.NIC
+		held  []migration.Address
+		lacks bool
+	}{
+		{"turned off", off, []migration.Address{v4}, true},
+		{"off for one, which had IPv4 alone at a site", on, []migration.Address{v4}, false},
+		{"off for a VLAN over each", append(slices.Clone(on), guest.NIC{MAC: spare, NoIPv6: true, Above: true}), []migration.Address{v4}, false},
+		{"it has one all the same", off, []migration.Address{v4, v6}, false},
+		{"it says nothing", nil, []migration.Address{v4}, false},
+	} {
+		if got := LacksIPv6(guest.Info{NICs: c.nics}, []config.NIC{{MAC: mac}, {MAC: spare}}, c.held); got != c.lacks {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}
+
+// TestNextTable: tables of guests are ours alone, also of those that had others, and go by turns.
+func TestNextTable(t *testing.T) {
+	const first, last = guest.FirstTable, guest.FirstTable + guest.Tables - 1
+	for highest, want := range map[int]int{0: first + 1, 100: first + 1, 900: first + 1, first: first + 1, first + 1: first + 2, last - 1: last, last: first + 1, 1 << 20: first + 1} {
+		if got := NextTable(highest); got != want {
+			t.Errorf("after %d: %d, want %d", highest, got, want)
+		}
+	}
+}
+
+func TestNextEndpoint(t *testing.T) {
+	id, seen := uint8(0), map[uint8]bool{}
+	for range 120 {
+		id = NextEndpoint(id)
+		if id%2 != 1 || seen[id] || seen[id+1] {
+			t.Fatalf("pair %d, %d after %d others", id, id+1, len(seen))
+		}
+		seen[id], seen[id+1] = true, true
+	}
+	for last, want := range map[uint8]uint8{1: 3, 2: 3, 3: 5, 4: 5, 240: 1, 251: 1, 255: 1} {
+		if got := NextEndpoint(last); got != want {
+			t.Errorf("after %d: %d, want %d", last, got, want)
+		}
+	}
+}
+
+// TestOwnNIC: a MAC is a guest's however it is written.
+func TestOwnNIC(t *testing.T) {
+	d := config.Description{NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}}
+	if !OwnNIC(d, "52:54:00:00:01:0A") || OwnNIC(d, "52:54:00:00:01:0b") {
+		t.Error("its NIC, or another's")
+	}
+}
+
+// TestConfigure: a guest is told of the first endpoint of a pair, of what clients see of its address, and of the table that it used last
+// where it is given no other.
+func TestConfigure(t *testing.T) {
+	h := care.Held{Description: config.Description{NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Table: 101}
+	v4 := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Gateway: netip.MustParseAddr("10.2.1.1"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 4}
+	v6 := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64"), Gateway: netip.MustParseAddr("fd02::1"), Endpoint: 3}
+	c := Configure(h, config.Network{MTU: 1400}, 1, []migration.Address{v4, v6}, 0, true)
+	if c.MAC != "52:54:00:00:01:0b" || c.Table != 101 || c.MTU != 1400 || !c.Main || c.Endpoint != 3 || c.GatewayV4 != v4.Gateway || c.GatewayV6 != v6.Gateway ||
+		!slices.Equal(c.Addrs, []netip.Prefix{v4.Prefix, v6.Prefix}) || !slices.Equal(c.Announce, []netip.Addr{v4.Public}) {
+		t.Errorf("%+v", c)
+	}
+	if c := Configure(h, config.Network{}, 0, nil, 102, false); c.Table != 102 || c.MAC != "52:54:00:00:01:0a" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestNotCurrent: what a guest keeps beside a new handover's is marked by none, and whoever had it before has it as it was.
+func TestNotCurrent(t *testing.T) {
+	before := []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24"), Handover: "m-00000001"}}
+	if kept := NotCurrent(before); kept[0].Handover != "" || kept[0].Prefix != before[0].Prefix || before[0].Handover == "" {
+		t.Errorf("%+v of %+v", kept, before)
+	}
+}
