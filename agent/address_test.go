@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -113,22 +112,6 @@ func TestRouterKnowsWhoComes(t *testing.T) {
 				t.Fatalf("the router does not know %s", n.Prefix.Addr())
 			}
 		}
-	}
-}
-
-func TestFreeUDPPort(t *testing.T) {
-	at := netip.MustParseAddr("127.0.0.1")
-	port, err := freeUDPPort(at)
-	if err != nil || port == 0 {
-		t.Fatalf("%d, %v", port, err)
-	}
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port)))
-	if err != nil {
-		t.Fatalf("not free: %v", err)
-	}
-	conn.Close()
-	if _, err := freeUDPPort(netip.MustParseAddr("192.0.2.1")); err == nil { // TEST-NET-1, RFC 5737
-		t.Error("a port at an address that is not ours")
 	}
 }
 

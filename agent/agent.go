@@ -14,8 +14,8 @@
 // looks at the paths there (probe), which of them memory takes (ways), and how (lanes, datapath), disks that
 // take those (disks), guests under care (guests), what a handover gives them (handed), also after a boot (boots), how they are
 // asked (line), and how often (asking), those in which nobody can be (outside), what bars a guest from a host
-// (capable), QEMUs that no agent made up (described), which addresses guests may be given (addresses), detours (detour), other pairs of
-// uplinks for their tunnels (otherway), routers of the LAN (routers), what subnet agents have not
+// (capable), QEMUs that no agent made up (described), which addresses guests may be given (addresses), detours (detour), ends of
+// tunnels (ends), other pairs of uplinks for them (otherway), routers of the LAN (routers), what subnet agents have not
 // heard yet (owed), what migrations share (uplinks, priority), what is known of each (record) and of
 // guests (care), what a prediction rests on (sample), what guests and tunnels have written (logs),
 // what users are told by (hook, metrics) and may ask (api), how long what may take (limits), what a
@@ -36,6 +36,7 @@ import (
 	"godwit/agent/boots"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
@@ -186,7 +187,7 @@ func (a *Agent) keepBoots(ctx context.Context) {
 
 // boundLogs keeps short what is written beside guests and tunnels, until ctx ends.
 func (a *Agent) boundLogs(ctx context.Context) {
-	logs.Bound(ctx, filepath.Join(a.config.Run, "guests"), a.tunnelDir(), a.log)
+	logs.Bound(ctx, filepath.Join(a.config.Run, "guests"), ends.Dir(a.config), a.log)
 }
 
 // serveUntil returns when ctx has ended, and everything that the agent does has come to a stop.

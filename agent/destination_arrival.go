@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/talk"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -22,7 +23,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if !ok {
 		return &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf("host %s does not know host %s", a.config.Host, m.plan.From)}
 	}
-	local, err := a.guestEnd(n, p.TunnelTo)
+	local, err := ends.At(a.config, n, p.TunnelTo)
 	if err != nil {
 		return err
 	}
@@ -33,14 +34,14 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end, err := a.answeringEnd(m.plan.ID, m.plan.Tunnel, local, p.Tunnel, private, p.InnerUsed)
+	end, err := ends.Answering(a.config, m.plan.ID, m.plan.Tunnel, local, p.Tunnel, private, p.InnerUsed)
 	if err != nil {
 		return err
 	}
 	if end.PeerKey, err = tunnel.ParseKey(p.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare: the tunnel's key is not one"}
 	}
-	if _, err := bringUp(ctx, end); err != nil {
+	if _, err := ends.Up(ctx, end); err != nil {
 		return err
 	}
 	lender, lent := a.lender(ctx, m.plan, g.Held().Description.NICs[g.Held().Active].Hardware())

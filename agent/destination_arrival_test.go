@@ -12,6 +12,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -34,7 +35,7 @@ func TestRunsHere(t *testing.T) {
 			if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
 				return err
 			}
-			defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+			defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 			own := func() bool {
 				out, err := exec.CommandContext(ctx, "ip", "route", "show", "10.1.1.5").CombinedOutput()
 				return err == nil && len(out) > 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/migration"
@@ -131,7 +132,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	if m.a.ownName(m.plan.ID) != nil {
 		return err // another has a tunnel of that name, and this one was refused for it
 	}
-	return errors.Join(err, m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
+	return errors.Join(err, detour.DropTunnel(ctx, ends.Dir(m.a.config), ends.Name(m.plan.ID)))
 }
 
 // removeDetour takes the guest's detour away. The kernel leads to the guest before the disk has the detour: of an agent that was

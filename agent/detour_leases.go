@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"godwit/agent/care"
-	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/visits"
-	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -102,7 +100,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 func (a *Agent) keepTunnel(ctx context.Context, d detour.Detour) error {
 	if d.NeedsNoTunnel() && !a.underWay(migrationOf(d.ID)) {
 		if tunnel.Exists(d.Tunnel.Name) {
-			return a.dropTunnel(ctx, d.Tunnel.Name)
+			return detour.DropTunnel(ctx, ends.Dir(a.config), d.Tunnel.Name)
 		}
 		return nil
 	}
@@ -197,24 +195,17 @@ func (a *Agent) underWay(id string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// shortLease says whether a tunnel is to have its own lease anew. Of one that ends later than any was told to the clock was set back: by what is left
-// of it for the tunnel itself it may end at any time.
-func shortLease(until time.Time) bool {
-	left := clock.Until(until)
-	return left <= config.DefaultLease || left > 2*config.DefaultLease
-}
-
 // extend keeps the tunnel's own lease ahead: it ends by itself only when no agent
 // lives that could end it.
 func (a *Agent) extend(ctx context.Context, d detour.Detour) {
-	if !shortLease(d.Tunnel.Lease) {
+	if !ends.Short(d.Tunnel.Lease) {
 		return
 	}
 	t, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name)
 	if err != nil {
 		return
 	}
-	until := clock.Now().Add(2 * config.DefaultLease)
+	until := ends.Lease()
 	if err := t.Extend(ctx, until); err != nil {
 		a.rarely.warn(a.log, "extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
 		return
@@ -351,9 +342,3 @@ func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
 	}
 	return nil, a.endDetour(context.WithoutCancel(r.Context()), d) // also when the caller does not wait: it is not asked again
 }
-
-func (a *Agent) dropTunnel(ctx context.Context, name string) error {
-	return detour.DropTunnel(ctx, a.tunnelDir(), name)
-}
-
-func (a *Agent) tunnelDir() string { return filepath.Join(a.config.Run, "tunnels") }

@@ -20,6 +20,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -60,7 +61,7 @@ func leasing(t *testing.T) (*Agent, *guests.Guest, *detour.Detour) {
 	underCare(t, a.guests, g.Name(), g)
 	d := &detour.Detour{
 		ID: "m-00000001", Guest: g.Name(), Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour),
-		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20")}}, Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir()},
+		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20")}}, Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: ends.Dir(a.config)},
 	}
 	place(a, d)
 	a.records.Add(record.New("rome", migration.Plan{ID: d.ID, Guest: g.Name()}, time.Now()))
@@ -150,10 +151,10 @@ func TestDeafGuestHoldsUpNoOther(t *testing.T) {
 // before all of it is: it will not say so again.
 func TestEndedDetourLeavesNothing(t *testing.T) {
 	a, _, d := leasing(t)
-	if err := os.MkdirAll(a.tunnelDir(), 0o700); err != nil {
+	if err := os.MkdirAll(ends.Dir(a.config), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	left := filepath.Join(a.tunnelDir(), d.Tunnel.Name+".sock") // of a tunnel whose process is gone
+	left := filepath.Join(ends.Dir(a.config), d.Tunnel.Name+".sock") // of a tunnel whose process is gone
 	if err := os.WriteFile(left, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/visits"
 	"godwit/migration"
@@ -35,7 +36,7 @@ func (l *looks) begin(guest string, look func()) {
 // the leases of guests' tunnels are made longer meanwhile. The names are none of guests.
 func (a *Agent) lookAtHost(ctx context.Context, l *looks) {
 	l.begin("/visits", func() { visits.Bound(a.config, a.config.KeepMemory, a.log) })
-	l.begin("/memory", func() { a.extendMemoryTunnels(ctx) })
+	l.begin("/memory", func() { ends.ExtendMemory(ctx, a.config, a.underWay, a.log) })
 	l.begin("/drop", func() { a.dropLater(ctx) })
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/talk"
 	"godwit/internal/need"
 	"godwit/netstate"
@@ -27,7 +28,7 @@ func TestLeadsOverVXLAN(t *testing.T) {
 		if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
 			return err
 		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
 			return err
 		}
@@ -36,7 +37,7 @@ func TestLeadsOverVXLAN(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		now, err := tunnel.Attach(ctx, ends.Dir(a.config), d.Tunnel.Name)
 		want := netip.MustParseAddrPort("127.0.0.2:7009")
 		if err != nil || now.Kind != tunnel.VXLAN || now.Local != want || now.Remote != ask.Tunnel || answer.(talk.Prepared).Tunnel != want || !tunnel.Exists(now.Name) {
 			return fmt.Errorf("answers %+v, stands %+v: %w", answer, now, err)
@@ -90,7 +91,7 @@ func TestShrinks(t *testing.T) {
 func TestStaysSmall(t *testing.T) {
 	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, _ *tunnel.Tunnel) error {
 		a.tunnelWay(d.ID, nil).Shrink(true)
-		if err := a.dropTunnel(ctx, d.Tunnel.Name); err != nil {
+		if err := detour.DropTunnel(ctx, ends.Dir(a.config), d.Tunnel.Name); err != nil {
 			return err
 		}
 		way := a.tunnelWay(d.ID, nil)

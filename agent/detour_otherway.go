@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/limits"
 	"godwit/agent/otherway"
 	"godwit/agent/peer"
@@ -111,7 +112,7 @@ func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err er
 	}
 	end := d.Tunnel
 	if end.Local.Addr() != over.Local || end.Remote.Addr() != over.Remote {
-		if end, err = a.tunnelEnd(id, end.Kind, over.Local, end.PrivateKey); err != nil {
+		if end, err = ends.New(a.config, id, end.Kind, over.Local, end.PrivateKey); err != nil {
 			return err
 		}
 		end.PeerKey = d.Tunnel.PeerKey
@@ -133,7 +134,7 @@ func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err er
 	if !a.has(d) {
 		return nil
 	}
-	if err := a.innerFree(end); err != nil {
+	if err := ends.InnerFree(a.config, end); err != nil {
 		return err
 	}
 	return a.placeEnd(ctx, d, end)
@@ -157,7 +158,7 @@ func (a *Agent) placeEnd(ctx context.Context, d detour.Detour, end tunnel.Config
 	if t, err := tunnel.Attach(ctx, end.Dir, end.Name); err == nil && t.Local == end.Local && t.Remote == end.Remote {
 		return nil
 	}
-	if err := a.dropTunnel(ctx, end.Name); err != nil {
+	if err := detour.DropTunnel(ctx, ends.Dir(a.config), end.Name); err != nil {
 		return err
 	}
 	if d.Tunnel = end; !a.has(d) {
@@ -200,7 +201,7 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 	end := d.Tunnel
 	if end.Local.Addr() != ask.TunnelTo || end.Remote != ask.Tunnel {
 		var err error
-		if end, err = a.answeringEnd(id, end.Kind, ask.TunnelTo, ask.Tunnel, end.PrivateKey, nil); err != nil {
+		if end, err = ends.Answering(a.config, id, end.Kind, ask.TunnelTo, ask.Tunnel, end.PrivateKey, nil); err != nil {
 			return nil, err
 		}
 		end.PeerKey = d.Tunnel.PeerKey

@@ -20,6 +20,7 @@ import (
 	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/otherway"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
@@ -37,7 +38,7 @@ func visitsByOneOfTwo(t *testing.T, do func(context.Context, *Agent, *detour.Det
 		if err != nil {
 			return err
 		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		return do(ctx, a, d, up)
 	})
 }
@@ -63,7 +64,7 @@ func TestPeerLeadsOver(t *testing.T) {
 				return 0, err
 			}
 			kept, _ := written.Get(d.ID)
-			now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+			now, err := tunnel.Attach(ctx, ends.Dir(a.config), d.Tunnel.Name)
 			at := answer.(talk.Prepared).Tunnel
 			if err != nil || now.PID == up.PID || at.Addr() != ask.TunnelTo || now.Local != at || now.Remote != ask.Tunnel ||
 				kept.Tunnel.Local != at || kept.Tunnel.Remote != ask.Tunnel || kept.Tunnel.PrivateKey != d.Tunnel.PrivateKey || now.PeerKey != up.PeerKey || routes() != led {
@@ -175,7 +176,7 @@ func TestLeadsOverWholly(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		end := d.Tunnel
 		end.Local, end.Remote = netip.MustParseAddrPort("127.0.0.2:901"), netip.MustParseAddrPort("127.0.1.2:800")
 		over, cancel := context.WithCancel(ctx)
@@ -183,7 +184,7 @@ func TestLeadsOverWholly(t *testing.T) {
 		if err := a.placeEnd(over, *d, end); err != nil {
 			return err
 		}
-		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		now, err := tunnel.Attach(ctx, ends.Dir(a.config), d.Tunnel.Name)
 		if err != nil || now.Local != end.Local || now.Remote != end.Remote || !tunnel.Exists(d.Tunnel.Name) {
 			return fmt.Errorf("stands %+v: %w", now, err)
 		}
@@ -198,7 +199,7 @@ func TestLeadsOverNobodysAsk(t *testing.T) {
 		cancel()
 		ask := talk.LeadOver{Tunnel: netip.MustParseAddrPort("127.0.1.2:800"), TunnelTo: netip.MustParseAddr("127.0.0.2")}
 		_, asked := a.peerLeadOver(callFrom(t, "paris", d.ID, ask).WithContext(over))
-		now, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		now, err := tunnel.Attach(ctx, ends.Dir(a.config), d.Tunnel.Name)
 		if !errors.Is(asked, context.Canceled) || err != nil || now.PID != up.PID || placed(a, d.ID).Tunnel.Local != d.Tunnel.Local {
 			return fmt.Errorf("%w: stands %+v, written down %s: %w", asked, now, placed(a, d.ID).Tunnel.Local, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -124,7 +125,7 @@ func (a *Agent) askToGo(ctx context.Context, link *peer.Link, w askedWay) error 
 	case !known:
 		return fmt.Errorf("%w: %w", errUnanswered, err)
 	}
-	return errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), w.config.Name))
+	return errors.Join(err, detour.DropTunnel(context.WithoutCancel(ctx), ends.Dir(a.config), w.config.Name))
 }
 
 // makeWay makes both ends of a tunnel from w.host, and tries it.
@@ -141,7 +142,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err != nil {
 		return none, err
 	}
-	end, err := a.tunnelEnd(id, w.kind, over.Local, private)
+	end, err := ends.New(a.config, id, w.kind, over.Local, private)
 	if err != nil {
 		return none, err
 	}
@@ -161,16 +162,16 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	}
 	end.Remote = answer.Tunnel
 	if _, ok := a.detours.Get(id); !ok { // of an earlier try, which an agent's end cut off
-		if err := a.dropTunnel(ctx, end.Name); err != nil {
+		if err := detour.DropTunnel(ctx, ends.Dir(a.config), end.Name); err != nil {
 			return none, err
 		}
 	}
-	t, err := bringUp(ctx, end)
+	t, err := ends.Up(ctx, end)
 	if err != nil {
 		return none, err
 	}
 	if err = t.Verify(ctx); err != nil {
-		return none, errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), end.Name))
+		return none, errors.Join(err, detour.DropTunnel(context.WithoutCancel(ctx), ends.Dir(a.config), end.Name))
 	}
 	ask.Go = true
 	return askedWay{end, ask, time.Now()}, nil

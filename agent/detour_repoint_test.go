@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
@@ -51,7 +53,7 @@ func TestGoIsAskedOn(t *testing.T) {
 			}
 			c.answer(w, r)
 		}))
-		w := askedWay{config: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir()}, ask: goodRepoint(), since: time.Now().Add(-c.before)}
+		w := askedWay{config: tunnel.Config{Name: "gwt-00000001", Dir: ends.Dir(a.config)}, ask: goodRepoint(), since: time.Now().Add(-c.before)}
 		w.ask.Go, w.ask.Lease = true, time.Minute
 		err := a.askToGo(ctx, link, w)
 		cancel()
@@ -134,7 +136,7 @@ func TestRepointCarriesAll(t *testing.T) {
 // TestRepointEndsAtItsHost: a home has its end of a way at an uplink of its own: to no other address does a host send what its guest says.
 func TestRepointEndsAtItsHost(t *testing.T) {
 	a := between(t)
-	if err := os.WriteFile(a.tunnelDir(), nil, 0o600); err != nil { // none can be made
+	if err := os.WriteFile(ends.Dir(a.config), nil, 0o600); err != nil { // none can be made
 		t.Fatal(err)
 	}
 	_, key, err := tunnel.NewKey()
@@ -160,7 +162,7 @@ func TestAskedAnew(t *testing.T) {
 	addr, until := netip.MustParseAddr("10.2.1.40"), clock.Now().Add(time.Hour)
 	d := &detour.Detour{ID: "m-00000001-rome", Guest: "web", Leased: true, Until: until, Away: []netstate.Away{{Addr: addr, Active: true}}}
 	for range 2 {
-		next := &detour.Detour{ID: d.ID, Guest: d.Guest, Up: clock.Now().Add(-time.Minute), Tunnel: tunnel.Config{Name: "gwt-00000002", Dir: a.tunnelDir()}}
+		next := &detour.Detour{ID: d.ID, Guest: d.Guest, Up: clock.Now().Add(-time.Minute), Tunnel: tunnel.Config{Name: "gwt-00000002", Dir: ends.Dir(a.config)}}
 		next.Replace(d)
 		if d = next; !d.Leased || !d.Until.Equal(until) || len(d.Standing) != 1 || len(d.Away) != 0 {
 			t.Fatalf("%+v", d)
@@ -207,15 +209,15 @@ func TestTakenOver(t *testing.T) {
 func TestNamesOfTunnelsMeet(t *testing.T) {
 	a := between(t)
 	ask := goodRepoint()
-	victim := hashID(ask.Migration)
-	name := tunnelName(victim)
-	if tunnelName(ask.Migration) != name {
+	victim := "m-" + strings.TrimPrefix(ends.Name(ask.Migration), "gwt-")
+	name := ends.Name(victim)
+	if ends.Name(ask.Migration) != name {
 		t.Fatalf("%s has another name, which shows nothing", ask.Migration)
 	}
-	if err := os.MkdirAll(a.tunnelDir(), 0o700); err != nil {
+	if err := os.MkdirAll(ends.Dir(a.config), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	log := filepath.Join(a.tunnelDir(), name+".log")
+	log := filepath.Join(ends.Dir(a.config), name+".log")
 	if err := os.WriteFile(log, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -234,8 +236,8 @@ func TestNamesOfTunnelsMeet(t *testing.T) {
 		}
 	}
 	for _, d := range []*detour.Detour{
-		{ID: victim, Guest: "db", Peer: "paris", Tunnel: tunnel.Config{Name: name, Dir: a.tunnelDir()}},
-		{ID: ask.Migration, Guest: ask.Guest, Peer: "oslo", Tunnel: tunnel.Config{Name: name, Dir: a.tunnelDir()}},
+		{ID: victim, Guest: "db", Peer: "paris", Tunnel: tunnel.Config{Name: name, Dir: ends.Dir(a.config)}},
+		{ID: ask.Migration, Guest: ask.Guest, Peer: "oslo", Tunnel: tunnel.Config{Name: name, Dir: ends.Dir(a.config)}},
 	} {
 		a.detours = detour.New(a.config.StatePath("detours.json"), a.config.Network, map[string]*detour.Detour{d.ID: d})
 		if d.ID == victim {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
 	"godwit/internal/clock"
@@ -74,7 +75,7 @@ func (a *Agent) ownEnd(ctx context.Context, ask talk.Repoint, caller string) (tu
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	local, err := a.guestEnd(n, ask.TunnelTo)
+	local, err := ends.At(a.config, n, ask.TunnelTo)
 	if err != nil {
 		return tunnel.Config{}, err
 	}
@@ -82,17 +83,17 @@ func (a *Agent) ownEnd(ctx context.Context, ask talk.Repoint, caller string) (tu
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	end, err := a.answeringEnd(ask.Migration, ask.Kind, local, ask.Tunnel, private, nil)
+	end, err := ends.Answering(a.config, ask.Migration, ask.Kind, local, ask.Tunnel, private, nil)
 	if err != nil {
 		return tunnel.Config{}, err
 	}
 	if end.PeerKey, err = tunnel.ParseKey(ask.TunnelKey); err != nil {
 		return tunnel.Config{}, &migration.Problem{Code: migration.CodeUsage, Text: "repoint: the tunnel's key is not one"}
 	}
-	if err := a.dropTunnel(ctx, end.Name); err != nil {
+	if err := detour.DropTunnel(ctx, ends.Dir(a.config), end.Name); err != nil {
 		return tunnel.Config{}, err
 	}
-	_, err = bringUp(ctx, end)
+	_, err = ends.Up(ctx, end)
 	return end, err
 }
 

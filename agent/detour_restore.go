@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/limits"
 	"godwit/internal/clock"
 	"godwit/netstate"
@@ -112,7 +112,7 @@ func (a *Agent) has(d detour.Detour) bool {
 // raise is raiseAgain of who holds a.making, for a d that is.
 func (a *Agent) raise(ctx context.Context, d detour.Detour, edit func(*detour.Detour)) error {
 	again := d.Tunnel
-	again.Lease = clock.Now().Add(2 * config.DefaultLease)
+	again.Lease = ends.Lease()
 	up, cancel := limits.Restore.On(ctx)
 	defer cancel()
 	if _, err := tunnel.Up(up, again); err != nil {

@@ -15,10 +15,10 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/internal/clock"
 	"godwit/internal/need"
-	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/netns"
 	"godwit/netstate/tunnel"
@@ -37,7 +37,7 @@ func aTunnel(t *testing.T, a *Agent, name string) tunnel.Config {
 	}
 	c := tunnel.Config{
 		Name: name, Kind: tunnel.WireGuard, Local: netip.MustParseAddrPort("127.0.0.1:7001"), Remote: netip.MustParseAddrPort("127.0.0.1:7002"),
-		MTU: 1420, PrivateKey: private, Dir: a.tunnelDir(), Lease: clock.Now().Add(time.Minute),
+		MTU: 1420, PrivateKey: private, Dir: ends.Dir(a.config), Lease: clock.Now().Add(time.Minute),
 	}
 	if c.PeerKey, err = tunnel.ParseKey(public); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		routes := func() string {
 			out, _ := exec.CommandContext(t.Context(), "ip", "-4", "route", "show", "table", "all", "dev", "gwt-00000001").CombinedOutput()
 			return string(out)
@@ -113,7 +113,7 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 		if err := a.lookAfter(ctx, *d); err != nil {
 			return err
 		}
-		again, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		again, err := tunnel.Attach(ctx, ends.Dir(a.config), d.Tunnel.Name)
 		if err != nil || again.PID == up.PID || again.PeerKey != up.PeerKey || routes() != led {
 			return fmt.Errorf("%+v, %w; leads %q, before %q", again, err, routes(), led)
 		}
@@ -154,7 +154,7 @@ func TestTunnelThatEndsWithinAMigration(t *testing.T) {
 			d.Leased = false
 			c.change(d)
 			a.incoming = map[string]*incoming{d.ID: {}}
-			defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+			defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 			if _, err := bereaved(ctx, a, d); err != nil {
 				return err
 			}
@@ -175,12 +175,12 @@ func TestTunnelOfAStoppedProcess(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		need.Stop(t, up.PID)
 		if err := a.lookAfter(ctx, *d); err != nil {
 			return err
 		}
-		again, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		again, err := tunnel.Attach(ctx, ends.Dir(a.config), d.Tunnel.Name)
 		if err != nil || again.PID != up.PID {
 			return fmt.Errorf("%+v, %w", again, err)
 		}
@@ -205,17 +205,17 @@ func TestTunnelWithoutAProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		d := visitsByTunnel(t, a)
 		d.Tunnel.Kind, d.Tunnel.Local = tunnel.VXLAN, netip.AddrPortFrom(d.Tunnel.Local.Addr(), d.Tunnel.Remote.Port())
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		was, err := bereaved(ctx, a, d)
 		if err != nil {
 			return err
 		}
-		waitFor(t, "it has no process", func() bool { return tunnel.Orphaned(ctx, a.tunnelDir(), d.Tunnel.Name) })
+		waitFor(t, "it has no process", func() bool { return tunnel.Orphaned(ctx, ends.Dir(a.config), d.Tunnel.Name) })
 		for range 2 { // the second time it has one
 			if err := a.lookAfter(ctx, *d); err != nil {
 				return err
 			}
-			again, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+			again, err := tunnel.Attach(ctx, ends.Dir(a.config), d.Tunnel.Name)
 			if err != nil || again.PID == was || !again.Lease.After(clock.Now()) {
 				return fmt.Errorf("%+v, %w", again, err)
 			}
@@ -235,7 +235,7 @@ func TestTunnelOfAGuestAtHome(t *testing.T) {
 		if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
 			return err
 		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
 			return err
 		}
@@ -277,32 +277,6 @@ func TestTunnelMadeAnew(t *testing.T) {
 	})
 }
 
-// TestTunnelsForMemoryAreKept as long as their migration is under way.
-func TestTunnelsForMemoryAreKept(t *testing.T) {
-	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.config.Run += "/[run]" // is no pattern
-		a.outgoing = map[string]*outgoing{"m-00000001": {plan: migration.Plan{ID: "m-00000001"}}}
-		for name, kept := range map[string]bool{memoryTunnelName("m-00000001", 0): true, memoryTunnelName("m-00000002", 0): false} {
-			c := aTunnel(t, a, name)
-			if _, err := tunnel.Up(ctx, c); err != nil {
-				return err
-			}
-			a.extendMemoryTunnels(ctx)
-			up, err := tunnel.Attach(ctx, a.tunnelDir(), name)
-			if err == nil {
-				err = tunnel.Down(ctx, a.tunnelDir(), name)
-			}
-			if err != nil {
-				return err
-			}
-			if left := clock.Until(up.Lease); kept != (left > config.DefaultLease) {
-				return fmt.Errorf("%s has %v left, its migration is under way: %v", name, left, kept)
-			}
-		}
-		return nil
-	})
-}
-
 // inNamespace does it in a network namespace of its own.
 func inNamespace(t *testing.T, do func() error) {
 	t.Helper()
@@ -315,20 +289,4 @@ func inNamespace(t *testing.T, do func() error) {
 	if err := netns.Do(name, do); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestBroughtUpAfterAStep: what two hosts agreed on is brought up though the clock of one was stepped ahead since, as by NTP soon after it booted.
-func TestBroughtUpAfterAStep(t *testing.T) {
-	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		end := aTunnel(t, a, "gwt-00000001")
-		end.Lease = clock.Now().Add(-time.Hour)
-		up, err := bringUp(ctx, end)
-		if err != nil {
-			return err
-		}
-		if shortLease(up.Lease) {
-			t.Errorf("its lease ends at %v", up.Lease)
-		}
-		return tunnel.Down(ctx, end.Dir, end.Name)
-	})
 }

@@ -7,9 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"godwit/agent/config"
 	"godwit/agent/detour"
-	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -45,19 +43,6 @@ func (a *Agent) tunnelEnds(plan migration.Plan, has func(plan migration.Plan, ov
 		}
 	}
 	return out, err
-}
-
-// guestEnd is at which of its uplinks this host has its end of a tunnel to n: at the one that is asked for, where
-// guests' traffic gets there by that, else at the first.
-func (a *Agent) guestEnd(n config.Neighbour, asked netip.Addr) (netip.Addr, error) {
-	paths := a.config.GuestPaths(n)
-	if len(paths) == 0 {
-		return netip.Addr{}, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
-	}
-	if slices.ContainsFunc(paths, func(p peer.Path) bool { return p.Local == asked }) {
-		return asked, nil
-	}
-	return paths[0].Local, nil
 }
 
 // tryTunnel refuses a path on which a firewall lets the agents through, but no tunnel.

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/agenttest"
 	"godwit/agent/config"
+	"godwit/agent/ends"
 	"godwit/agent/probe"
 	"godwit/agent/talk"
 	"godwit/migration"
@@ -18,7 +19,7 @@ import (
 // does not answer, no tunnel will do, and one without ports is not tried.
 func TestTryTunnel(t *testing.T) {
 	here := netip.MustParseAddr("127.0.0.1")
-	port, err := freeUDPPort(here)
+	port, err := ends.FreePort(here)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestTryTunnel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed, err := freeUDPPort(here)
+	closed, err := ends.FreePort(here)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,22 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/ends"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
-	"godwit/agent/statefile"
-	"godwit/agent/talk"
 	"godwit/agent/uplinks"
 	"godwit/agent/ways"
-	"godwit/internal/clock"
 	"godwit/migration"
-	"godwit/netstate/tunnel"
 	"godwit/transfer"
 )
 
@@ -36,15 +31,6 @@ func mayGoOpen(req migration.Request) bool {
 	return req.InsecureTransfer && (req.Transfer != "qemu-multifd" || req.Bandwidth == 0)
 }
 
-// memoryTunnelName is the device of path number k; at most 15 characters.
-func memoryTunnelName(id string, k int) string {
-	return fmt.Sprintf("gwm%d-%s", k, strings.TrimPrefix(id, "m-"))
-}
-
-// The MTUs that tunnels for memory may have, bytes: what every path carries (1280, RFC 8200
-// §5), and what is left of 9000, less WireGuard's 80.
-const leastMemoryMTU, mostMemoryMTU = 1200, 8920
-
 // measureMemoryPaths finds out how large a packet each path of a direct transfer carries in one
 // piece. QEMU's connection goes at full speed: what was sent in fragments would be two packets
 // each for a link's queue, and lost with either.
@@ -58,7 +44,7 @@ func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 	var all sync.WaitGroup
 	for k, p := range paths {
 		if p.Local.Is6() { // tunnels cut what is larger, see netstate/tunnel
-			mtus[k] = leastMemoryMTU
+			mtus[k] = ends.LeastMemoryMTU
 			continue
 		}
 		all.Go(func() {
@@ -68,95 +54,11 @@ func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 			}
 			wait := 4*m.work.trips[k] + 100*time.Millisecond // such packets take longer
 			path, _ := probe.MTU(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, most, wait)
-			mtus[k] = min(max(path-mostOverhead, leastMemoryMTU), mostMemoryMTU)
+			mtus[k] = min(max(path-mostOverhead, ends.LeastMemoryMTU), ends.MostMemoryMTU)
 		})
 	}
 	all.Wait()
 	m.work.memoryMTUs = mtus
-}
-
-// offerTunnels makes this host's end of a tunnel for each path, with an MTU of mtus: what the other
-// host is told of it, and its configuration. asked is what the other host has told of its ends, nil
-// where it is still to be asked; there, the prefixes that its inner addresses must not be of.
-func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []talk.PathTunnel, there []netip.Prefix) ([]talk.PathTunnel, []tunnel.Config, error) {
-	if len(mtus) != len(paths) {
-		return nil, nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-			"tunnels for memory: %d paths here, %d there; do both hosts' configurations name the same uplinks?", len(paths), len(mtus))}
-	}
-	var offers []talk.PathTunnel
-	var configs []tunnel.Config
-	for k, p := range paths {
-		private, public, err := tunnel.NewKey()
-		if err != nil {
-			return nil, nil, err
-		}
-		c, err := a.tunnelEnd(id, tunnel.WireGuard, p.Local, private)
-		if asked != nil {
-			c, err = a.answeringEnd(id, tunnel.WireGuard, p.Local, asked[k].End, private, there)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		c.Name, c.MTU = memoryTunnelName(id, k), min(max(mtus[k], leastMemoryMTU), mostMemoryMTU)
-		offers = append(offers, talk.PathTunnel{Key: public, End: c.Local, MTU: c.MTU})
-		configs = append(configs, c)
-	}
-	return offers, configs, nil
-}
-
-// raiseTunnels brings the tunnels up towards what the peer offered.
-func raiseTunnels(ctx context.Context, configs []tunnel.Config, peers []talk.PathTunnel) ([]*tunnel.Tunnel, error) {
-	if len(configs) != len(peers) {
-		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-			"tunnels for memory: %d here, %d there; do both hosts' configurations name the same uplinks?", len(configs), len(peers))}
-	}
-	var out []*tunnel.Tunnel
-	for i := range configs {
-		key, err := tunnel.ParseKey(peers[i].Key)
-		if err != nil {
-			return out, &migration.Problem{Code: migration.CodeUsage, Text: "tunnel for memory: its key is not one"}
-		}
-		configs[i].PeerKey, configs[i].Remote = key, peers[i].End
-		t, err := bringUp(ctx, configs[i])
-		if err != nil {
-			return out, err
-		}
-		out = append(out, t)
-	}
-	return out, nil
-}
-
-// dropMemoryTunnels ends what raiseTunnels made for id, by name.
-func (a *Agent) dropMemoryTunnels(ctx context.Context, id string) error {
-	found, err := tunnel.Found(ctx, a.tunnelDir())
-	if err != nil {
-		return err
-	}
-	mark := "-" + strings.TrimPrefix(id, "m-")
-	for _, t := range found {
-		if strings.HasPrefix(t.Name, "gwm") && strings.HasSuffix(t.Name, mark) {
-			err = errors.Join(err, tunnel.Down(ctx, a.tunnelDir(), t.Name))
-		}
-	}
-	return err
-}
-
-// extendMemoryTunnels keeps the leases of tunnels for memory ahead, of migrations that are under
-// way: a large guest's copy may take longer than any lease.
-func (a *Agent) extendMemoryTunnels(ctx context.Context) {
-	for _, socket := range statefile.Matching(a.tunnelDir(), "gwm*.sock") {
-		name := strings.TrimSuffix(filepath.Base(socket), ".sock")
-		if _, id, _ := strings.Cut(name, "-"); !a.underWay("m-" + id) {
-			continue
-		}
-		t, err := tunnel.Attach(ctx, a.tunnelDir(), name)
-		if err == nil && shortLease(t.Lease) {
-			err = t.Extend(ctx, clock.Now().Add(2*config.DefaultLease))
-		}
-		if err != nil {
-			a.log.Warn("extend tunnel for memory", "tunnel", name, "error", err)
-		}
-	}
 }
 
 // prepareDirect listens for the source QEMU's own connection, if the transfer is direct.
@@ -174,11 +76,11 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 		for k, t := range p.MemoryTunnels {
 			mtus[k] = t.MTU
 		}
-		offers, configs, err := m.a.offerTunnels(m.plan.ID, paths, mtus, p.MemoryTunnels, p.InnerUsed)
+		offers, configs, err := ends.OfferMemory(m.a.config, m.plan.ID, paths, mtus, p.MemoryTunnels, p.InnerUsed)
 		if err != nil {
 			return err
 		}
-		tunnels, err := raiseTunnels(ctx, configs, p.MemoryTunnels)
+		tunnels, err := ends.RaiseMemory(ctx, configs, p.MemoryTunnels)
 		if err != nil {
 			return err
 		}
@@ -243,7 +145,7 @@ func (a *Agent) endDirect(ctx context.Context, plan migration.Plan, made *[]upli
 	err := a.endpoints.Drop(*made)
 	*made = nil
 	if plan.Direct() && !plan.Insecure {
-		err = errors.Join(err, a.dropMemoryTunnels(ctx, plan.ID))
+		err = errors.Join(err, ends.DropMemory(ctx, a.config, plan.ID))
 	}
 	return err
 }
@@ -263,7 +165,7 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 	if m.plan.Insecure {
 		return nil
 	}
-	tunnels, err := raiseTunnels(ctx, m.work.memoryTunnels, m.work.prepared.Tunnels)
+	tunnels, err := ends.RaiseMemory(ctx, m.work.memoryTunnels, m.work.prepared.Tunnels)
 	if err != nil {
 		return err
 	}

@@ -8,30 +8,10 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
-	"godwit/agent/peer"
 	"godwit/migration"
 )
-
-// TestOfferTunnels: tunnels for memory have the MTU that was measured, within what a tunnel may
-// have, whatever the other host says.
-func TestOfferTunnels(t *testing.T) {
-	here := netip.MustParseAddr("127.0.0.1")
-	a := &Agent{config: &config.Config{Host: "paris", State: t.TempDir()}}
-	paths := []peer.Path{{Name: "a", Local: here}, {Name: "b", Local: here}, {Name: "c", Local: here}}
-	offers, configs, err := a.offerTunnels("m-00c0ffee", paths, []int{1320, 0, 1 << 30}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for k, want := range []int{1320, leastMemoryMTU, mostMemoryMTU} {
-		if configs[k].MTU != want || offers[k].MTU != want {
-			t.Errorf("path %d: tunnel of %d, offered as %d, want %d", k, configs[k].MTU, offers[k].MTU, want)
-		}
-	}
-	if _, _, err := a.offerTunnels("m-00c0ffee", paths, []int{1320}, nil, nil); err == nil {
-		t.Error("one MTU for three paths was taken")
-	}
-}
 
 // TestPathsAsTheSourceMeans: both ends of each tunnel for memory are at the uplinks of one path, also where the hosts have them in other orders, or
 // one does not know the other's rates; a source of before says nothing of that, and one that means what is no path here, or one twice, is not believed.
@@ -78,7 +58,7 @@ func TestMemoryPathsMeasured(t *testing.T) {
 		plan migration.Plan
 		want int
 	}{
-		{migration.Plan{Transfer: "qemu-mptcp"}, leastMemoryMTU},
+		{migration.Plan{Transfer: "qemu-mptcp"}, ends.LeastMemoryMTU},
 		{migration.Plan{Transfer: "qemu-mptcp", Insecure: true}, 0},
 		{migration.Plan{Transfer: "lanes"}, 0},
 	} {

@@ -193,7 +193,7 @@ func TestAbortOvertakesPrepare(t *testing.T) {
 		t.Errorf("remembered: %v", a.abortedEarly)
 	}
 	for i := range 2 * earlyMost {
-		a.rememberAborted("rome", hashID(fmt.Sprint(i)), 2)
+		a.rememberAborted("rome", fmt.Sprintf("m-%08x", 16+i), 2)
 	}
 	a.rememberAborted("rome", "../x", 2)
 	if len(a.abortedEarly) > earlyMost {

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
@@ -113,7 +114,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	}
 	d := detour.Detour{
 		ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(config.DefaultLease), Up: clock.Now(),
-		Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease)}, Visiting: []netstate.Visiting{{Addr: oursHere, Tunnel: "gwt-00000001"}},
+		Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: ends.Dir(a.config), Lease: clock.Now().Add(2 * config.DefaultLease)}, Visiting: []netstate.Visiting{{Addr: oursHere, Tunnel: "gwt-00000001"}},
 		Away: []netstate.Away{{Addr: theirsHere, Tunnel: "gwt-00000001"}},
 	}
 	place(a, &d)

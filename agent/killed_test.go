@@ -21,6 +21,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/nameserver/nametest"
 	"godwit/agent/peer"
@@ -169,7 +170,7 @@ func TestTunnelOfNoDetour(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		if a.endAstray(ctx); !tunnel.Exists(d.Tunnel.Name) {
 			t.Error("the tunnel of a detour has ended")
 		}
@@ -177,7 +178,7 @@ func TestTunnelOfNoDetour(t *testing.T) {
 		if a.endAstray(ctx); tunnel.Exists(d.Tunnel.Name) {
 			t.Error("a tunnel of no detour is left")
 		}
-		left, err := os.ReadDir(a.tunnelDir())
+		left, err := os.ReadDir(ends.Dir(a.config))
 		if len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
@@ -319,7 +320,7 @@ func TestNeighboursAreToldAgain(t *testing.T) {
 		if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
 			return err
 		}
-		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
 		if err := a.sendDirectly(ask, "oslo"); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/disks"
+	"godwit/agent/ends"
 	"godwit/agent/talk"
 	"godwit/agent/ways"
 	"godwit/migration"
@@ -53,7 +54,7 @@ func twoWays(t *testing.T, transfer string, guests, memory time.Duration) (*outg
 	}
 	m, n := budgeted(t, "precopy", 120*time.Millisecond, 0)
 	m.a.config.Uplinks, n.Uplinks = uplinks("127.0.0.1", "127.0.0.2"), uplinks("127.0.1.1", "127.0.1.2")
-	port, err := freeUDPPort(n.Uplinks[0].Address)
+	port, err := ends.FreePort(n.Uplinks[0].Address)
 	if err != nil {
 		t.Fatal(err)
 	}

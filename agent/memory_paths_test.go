@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -42,7 +43,7 @@ func fastAndSlow(t *testing.T, transfer string, fast, slow []string) (*outgoing,
 	}
 	m, n := budgeted(t, "precopy", 0, 0)
 	m.a.config.Uplinks, n.Uplinks = uplinks(guests1, fast1, slow1), uplinks(guests2, fast2, slow2)
-	port, err := freeUDPPort(netip.MustParseAddr(fast2))
+	port, err := ends.FreePort(netip.MustParseAddr(fast2))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/described"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
@@ -162,7 +163,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			a.resumeMigrations(t.Context(), a.readopt(t.Context()))
 			d := &detour.Detour{
 				ID: "m-00000007", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(time.Hour), Visiting: []netstate.Visiting{{}},
-				Tunnel: tunnel.Config{Name: "gwt-00000007", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease)},
+				Tunnel: tunnel.Config{Name: "gwt-00000007", Dir: ends.Dir(a.config), Lease: clock.Now().Add(2 * config.DefaultLease)},
 			}
 			place(a, d)
 			if err := a.lookAfter(t.Context(), *d); err != nil || placed(a, d.ID) == nil {

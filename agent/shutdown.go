@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"godwit/agent/ends"
 	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -40,10 +41,10 @@ func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 	for _, d := range a.detours.List("") {
 		err = errors.Join(err, a.detours.Remove(ctx, d.ID))
 	}
-	found, ferr := tunnel.Found(ctx, a.tunnelDir())
+	found, ferr := tunnel.Found(ctx, ends.Dir(a.config))
 	err = errors.Join(err, ferr)
 	for _, t := range found {
-		err = errors.Join(err, tunnel.Down(ctx, a.tunnelDir(), t.Name))
+		err = errors.Join(err, tunnel.Down(ctx, ends.Dir(a.config), t.Name))
 	}
 	return nil, err
 }

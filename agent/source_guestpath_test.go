@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
@@ -35,7 +36,7 @@ func twoUplinks(first, second string) []config.Uplink {
 // destination's end is asked for accordingly.
 func TestChooseGuestPath(t *testing.T) {
 	const down, up1, up2, there1, there2 = "203.0.113.1", "127.0.0.1", "127.0.0.2", "127.0.1.1", "127.0.1.2"
-	port, err := freeUDPPort(netip.MustParseAddr(there1))
+	port, err := ends.FreePort(netip.MustParseAddr(there1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,16 +96,16 @@ func TestChooseGuestPath(t *testing.T) {
 // TestChoosesWhereItHasATunnel: a source whose kernel has the guest's kind of tunnel over one family alone leads it by that, whichever its first
 // uplink has; where it has none, it says why.
 func TestChoosesWhereItHasATunnel(t *testing.T) {
-	ends := []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.1.1")}
-	port, err := freeUDPPort(ends[0])
+	addrs := []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.1.1")}
+	port, err := ends.FreePort(addrs[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := probe.Reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(ends[0], port), netip.AddrPortFrom(ends[1], port)})
+	r, err := probe.Reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(addrs[0], port), netip.AddrPortFrom(addrs[1], port)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pairs := []peer.Path{{Name: "v6", Local: ends[0], Remote: ends[0]}, {Name: "v4", Local: netip.MustParseAddr("127.0.0.1"), Remote: ends[1]}}
+	pairs := []peer.Path{{Name: "v6", Local: addrs[0], Remote: addrs[0]}, {Name: "v4", Local: netip.MustParseAddr("127.0.0.1"), Remote: addrs[1]}}
 	for _, c := range []struct {
 		lacks4, lacks6 bool
 		want           string
@@ -112,7 +113,7 @@ func TestChoosesWhereItHasATunnel(t *testing.T) {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", Tunnel: tunnel.GRE}
 		m := &outgoing{
 			a: bareAgent(t, &config.Config{Port: port, Network: config.Network{MTU: 1400}}), plan: plan, rec: record.New("paris", plan, time.Now()),
-			work: &sourceWork{accepted: talk.Acceptance{Token: r.Token(), Ends: []netip.AddrPort{netip.AddrPortFrom(ends[0], port), netip.AddrPortFrom(ends[1], port)}}},
+			work: &sourceWork{accepted: talk.Acceptance{Token: r.Token(), Ends: []netip.AddrPort{netip.AddrPortFrom(addrs[0], port), netip.AddrPortFrom(addrs[1], port)}}},
 		}
 		err := m.chooseGuestPath(t.Context(), pairs, func(_ migration.Plan, over6 bool) error {
 			if over6 && c.lacks6 || !over6 && c.lacks4 {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/handed"
 	"godwit/agent/lanes"
 	"godwit/agent/limits"
@@ -38,7 +37,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	n, _ := m.a.config.Find(m.plan.To)
 	var offers []talk.PathTunnel
 	if m.plan.Direct() && !m.plan.Insecure {
-		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs, nil, nil); err != nil {
+		if offers, m.work.memoryTunnels, err = ends.OfferMemory(m.a.config, m.plan.ID, m.paths(n), m.work.memoryMTUs, nil, nil); err != nil {
 			return err
 		}
 	}
@@ -69,7 +68,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if end.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}
 	}
-	if err := m.a.innerFree(end); err != nil {
+	if err := ends.InnerFree(m.a.config, end); err != nil {
 		return err
 	}
 	return m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
@@ -84,7 +83,7 @@ func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
 	if err := m.a.ownName(m.plan.ID); err != nil {
 		return tunnel.Config{}, err
 	}
-	return m.a.tunnelEnd(m.plan.ID, m.plan.Tunnel, m.work.guestPath.Local, private)
+	return ends.New(m.a.config, m.plan.ID, m.plan.Tunnel, m.work.guestPath.Local, private)
 }
 
 // prepareHere makes this end of the tunnel and tries it with a full packet, and begins to
@@ -98,7 +97,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("no tunnel was agreed on")
 	}
-	t, err := bringUp(ctx, d.Tunnel)
+	t, err := ends.Up(ctx, d.Tunnel)
 	if err != nil {
 		return err
 	}
@@ -257,32 +256,4 @@ func (m *outgoing) unreadyGuest() {
 			m.a.log.Info("the guest's spare NIC was not put back", "migration", m.plan.ID, "error", limits.Says(ctx, err))
 		}
 	}()
-}
-
-// tunnelEnd is one end of the tunnel of a detour at local, on a free port.
-func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private tunnel.Key) (tunnel.Config, error) {
-	port, err := freeUDPPort(local)
-	if err != nil {
-		return tunnel.Config{}, err
-	}
-	return tunnel.Config{
-		Name: tunnelName(id), Kind: kind, Local: netip.AddrPortFrom(local, port),
-		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease),
-	}, nil
-}
-
-// bringUp is tunnel.Up, with a lease from now on: since its end was agreed on the clock may have been stepped by hours.
-func bringUp(ctx context.Context, end tunnel.Config) (*tunnel.Tunnel, error) {
-	end.Lease = clock.Now().Add(2 * config.DefaultLease)
-	return tunnel.Up(ctx, end)
-}
-
-// freeUDPPort finds one that nobody has now.
-func freeUDPPort(at netip.Addr) (uint16, error) {
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
-	if err != nil {
-		return 0, fmt.Errorf("find a free port at %s: %w", at, err)
-	}
-	defer conn.Close()
-	return uint16(conn.LocalAddr().(*net.UDPAddr).Port), nil //nolint:gosec // a port fits
 }

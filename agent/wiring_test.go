@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/ends"
 )
 
 // TestItsLogsAreBounded: what guests of this host write to their consoles, and its tunnels to their logs, is kept short where the agent puts both.
 func TestItsLogsAreBounded(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	var logs []string
-	for dir, name := range map[string]string{a.guestDir("web", "1"): "serial.log", a.tunnelDir(): "gwt-00000001.log"} {
+	for dir, name := range map[string]string{a.guestDir("web", "1"): "serial.log", ends.Dir(a.config): "gwt-00000001.log"} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
