@@ -103,9 +103,8 @@ func (m *incoming) announcedBy(ids []uint8) {
 func (m *incoming) lookAtNext(ctx context.Context) {
 	switch {
 	case m.work.taken != nil: // a handover that is tried again knows it
-	case m.work.guard != nil:
-		m.work.taken = m.work.guard.Stop()
-		m.work.guard = nil
+	case m.work.guard.Load() != nil:
+		m.work.taken = m.work.guard.Swap(nil).Stop()
 	default:
 		m.work.taken = map[netip.Addr]string{}
 		for _, next := range m.plan.Next {

@@ -60,7 +60,7 @@ type destinationWork struct {
 	// of the handover
 	adopting time.Time             // when it was first tried
 	trouble  error                 // of its last try that was not cut off
-	guard    *addresses.Guard      // of the next addresses, until they are set
+	guard    guard                 // of the next addresses, until they are set
 	taken    map[netip.Addr]string // next addresses that others have, and who; nil: not known yet
 	placed   bool                  // the guest may have its next addresses
 	mainNext bool                  // and send by them
@@ -70,13 +70,16 @@ type destinationWork struct {
 	survey   *record.Survey        // of a handover that is done, but perhaps not written down; nil: it is not
 }
 
+// guard is asked by who expects the guest, too.
+type guard = atomic.Pointer[addresses.Guard]
+
 type dialled struct {
 	client guest.Channel
 	err    error
 }
 
 func (w *destinationWork) stop() {
-	w.guard.Stop()
+	w.guard.Load().Stop()
 	if w.stopLoading != nil {
 		w.stopLoading()
 	}
@@ -176,7 +179,7 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	m.watchArrival()
 	if !m.plan.KeepsAddress() {
-		m.work.guard = addresses.Watch(a.ctx, migration.Bare(m.plan.Next), guardEvery, m.probeNext)
+		m.work.guard.Store(addresses.Watch(a.ctx, migration.Bare(m.plan.Next), guardEvery, m.probeNext))
 	}
 	return m.prepareDirect(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"godwit/agent/ends"
 	"godwit/agent/guests"
 	"godwit/agent/limits"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
@@ -19,12 +20,13 @@ import (
 // can be known within limits: an echo through the same tunnel comes behind them. The answer to it
 // comes behind what was still on its way here, which then goes back as well. Where this host is the
 // home, and leads the guest's address here still, it leads it away first: else more would come.
-// What waits where the source had led nothing here came to an address that the guest has not: nobody is there for it.
+// What waits where the source had led nothing here came to an address that the guest has not: nobody is there for it. Nor is it for what
+// came to a next address, of which the guest may have told its clients.
 func (m *incoming) sendHeldBack(ctx context.Context, g *guests.Guest, d detour.Detour) error {
 	if m.ledNothing() {
 		return m.a.sendAway(ctx, m.plan.ID)
 	}
-	frames, err := readTaps(g)
+	frames, err := m.heldBack(g)
 	if !m.goesBack(ctx, frames) {
 		return m.a.sendAway(ctx, m.plan.ID)
 	}
@@ -32,7 +34,7 @@ func (m *incoming) sendHeldBack(ctx context.Context, g *guests.Guest, d detour.D
 	ctx, cancel := limits.SentBack.On(ctx)
 	defer cancel()
 	for {
-		more, rerr := readTaps(g)
+		more, rerr := m.heldBack(g)
 		err = errors.Join(err, rerr)
 		if frames = append(frames, more...); len(frames) == 0 {
 			return err
@@ -84,6 +86,12 @@ func echo(ctx context.Context, through tunnel.Config) error {
 		err = t.Verify(ctx)
 	}
 	return limits.Says(ctx, err)
+}
+
+// heldBack is what waits for the guest at the addresses that it has at its source.
+func (m *incoming) heldBack(g *guests.Guest) ([][]byte, error) {
+	frames, err := readTaps(g)
+	return hold.Without(frames, lists.Without(migration.Bare(m.plan.Next), migration.Bare(m.plan.Held))), err
 }
 
 // readTaps reads what waits in a guest's taps that are left.

@@ -167,13 +167,13 @@ func TestTakenIsNotForgotten(t *testing.T) {
 	m.plan.Next = []migration.Address{{Prefix: next, Home: "rome"}}
 	m.work.guest = guests.New(care.Held{}, nil)
 	looks := make(chan struct{}, 2)
-	m.work.guard = addresses.Watch(t.Context(), migration.Bare(m.plan.Next), time.Millisecond, func(context.Context, netip.Addr) (string, bool) {
+	m.work.guard.Store(addresses.Watch(t.Context(), migration.Bare(m.plan.Next), time.Millisecond, func(context.Context, netip.Addr) (string, bool) {
 		select {
 		case looks <- struct{}{}:
 		default:
 		}
 		return "52:54:00:00:00:01", true
-	})
+	}))
 	<-looks
 	<-looks // what the first has seen is known
 	gone, cancel := context.WithCancel(t.Context())

@@ -28,6 +28,7 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("GET /v1/host", a.peerPresence)
 	handle("POST /v1/migrations/{id}/check", a.peerCheck)
 	handle("POST /v1/migrations/{id}/prepare", a.peerPrepare)
+	handle("POST /v1/migrations/{id}/expect", a.peerExpect)
 	handle("POST /v1/migrations/{id}/home", a.peerHome)
 	handle("POST /v1/migrations/{id}/away", a.peerAway)
 	handle("POST /v1/migrations/{id}/disks", a.peerDisks)

@@ -116,6 +116,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 		return m.undoSeed(ctx)
 	case migration.UndoPrepareHere:
 		m.unreadyGuest()
+		m.spendIDs()
 		m.endLanes()
 		err := errors.Join(m.endDirect(ctx), m.a.detours.Remove(ctx, m.detourID()))
 		m.rec.Edit(func(r *record.Report) {
@@ -141,9 +142,11 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
 	m.work.spread = m.link.Spread()
+	told := m.tellClients(ctx)
 	if err := m.comeToRest(ctx); err != nil {
 		return err
 	}
+	told()
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on.
 		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", talk.Turn{Epoch: m.plan.Epoch}, nil) }); err != nil {

@@ -67,8 +67,12 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 	asked, err := m.askHooks(held, migration.PreSourceSuspend)
 	end(nil)
 	<-watched
-	if err != nil || asked == 0 {
+	if err != nil {
 		return err
+	}
+	m.expectGuest()
+	if asked == 0 {
+		return nil
 	}
 	m.rec.Note(fmt.Sprintf("hooks of %s held the guest here for %v", migration.PreSourceSuspend, time.Since(began).Round(time.Millisecond)))
 	if m.plan.Mode == "stopcopy" {

@@ -63,6 +63,10 @@ type sourceWork struct {
 	readied    time.Time // when the guest was last asked to be ready
 	tunnelUsed time.Time // when something last went through the tunnel
 
+	// of what the guest tells its clients before it leaves
+	expected <-chan bool // whether the destination is ready for them; nil: it was not asked
+	told     bool        // they may have been told
+
 	// of seed
 	mirrors   *disks.Source // nil where no disk moves
 	diskSpeed uplinks.Goodput

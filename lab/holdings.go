@@ -13,6 +13,7 @@ type holdings struct {
 	now   map[netip.Addr]string // who has it
 	of    map[string]map[netip.Addr]*holding
 	moved map[string]map[netip.Addr]flowCount // the edges' counts before each guest may have got another's addresses the last time
+	ungot map[netip.Addr]bool                 // next addresses of moves that came to nothing: clients may have been told of them
 }
 
 // holding is what one guest has had of an address.
@@ -58,6 +59,9 @@ func (h *holdings) take(guest string, a netip.Addr, counted flowCount, longAgo b
 		return
 	}
 	mine.open, mine.gone = true, false
+	if h.ungot[a] { // what came before this move is nobody's
+		mine.from = h.moved[guest][a]
+	}
 	if held { // who is the first has had all that was counted
 		before := h.of[holder][a]
 		mine.from = h.gotBy(guest, a, before, counted)
@@ -76,9 +80,22 @@ func (h *holdings) gotBy(guest string, a netip.Addr, before *holding, counted fl
 	return began
 }
 
-// everybodys are the addresses that any guest has, or had.
+// notGot notes next addresses that a guest did not get.
+func (h *holdings) notGot(addrs []netip.Addr) {
+	if h.ungot == nil {
+		h.ungot = map[netip.Addr]bool{}
+	}
+	for _, a := range addrs {
+		h.ungot[a] = true
+	}
+}
+
+// everybodys are the addresses that any guest has, had, or was to get.
 func (h *holdings) everybodys() map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
+	out := maps.Clone(h.ungot)
+	if out == nil {
+		out = map[netip.Addr]bool{}
+	}
 	for a := range h.now {
 		out[a] = true
 	}

@@ -317,8 +317,14 @@ func (r *run) finishMove(m *move) {
 	default:
 		r.w.keepsDisks(m.guest)
 	}
-	if rep != nil && rep.Outcome == migration.Completed {
+	switch {
+	case rep == nil:
+	case rep.Outcome == migration.Completed:
 		r.w.moved(m.guest, rep.To)
+	default:
+		r.mu.Lock()
+		r.held.notGot(addressesOf(rep.Next))
+		r.mu.Unlock()
 	}
 	m.links = r.linkDrops().minus(m.links)
 	m.cpu += r.cpu.sum()

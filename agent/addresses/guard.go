@@ -3,6 +3,7 @@ package addresses
 import (
 	"context"
 	"net/netip"
+	"sync"
 	"time"
 
 	"godwit/internal/clock"
@@ -13,7 +14,8 @@ import (
 type Guard struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	taken  map[netip.Addr]string // by whom; to be read after Stop
+	mu     sync.Mutex
+	taken  map[netip.Addr]string // by whom
 }
 
 // Watch asks for addrs by probe until Stop.
@@ -24,15 +26,28 @@ func Watch(ctx context.Context, addrs []netip.Addr, every time.Duration, probe f
 		defer close(g.done)
 		for clock.Sleep(ctx, every) {
 			for _, addr := range addrs {
-				if by, used := probe(ctx, addr); used {
+				by, used := probe(ctx, addr)
+				g.mu.Lock()
+				if used {
 					g.taken[addr] = by
 				} else if ctx.Err() == nil {
 					delete(g.taken, addr) // it is free again
 				}
+				g.mu.Unlock()
 			}
 		}
 	}()
 	return g
+}
+
+// Free says whether nobody has taken an address, as far as was seen by now; there is no guard: it is not known.
+func (g *Guard) Free() bool {
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.taken) == 0
 }
 
 // Stop ends the guard, within some 10 ms, and returns who has which address.

@@ -174,6 +174,9 @@ func (e *InUseError) Unwrap() error {
 // Ready cannot be asked from here.
 func (o *Channel) Ready(context.Context, guest.Configure) error { return guest.ErrUnsupported }
 
+// Tell cannot be asked from here.
+func (o *Channel) Tell(context.Context, string) error { return guest.ErrUnsupported }
+
 // replug takes a NIC's carrier away for a moment: a client that watches it asks at once.
 func (o *Channel) replug(ctx context.Context, mac string) error {
 	if err := o.SetLink(ctx, mac, false); err != nil {

@@ -181,6 +181,11 @@ type ReleaseAnswer struct {
 	Vanished string             `json:"vanished,omitempty"` // why nobody there can say more
 }
 
+// ExpectAnswer is what a destination says whose LAN is to know of the guest's next addresses.
+type ExpectAnswer struct {
+	Free bool `json:"free"` // nobody has taken one, and the guest may tell its clients of them
+}
+
 // Turn asks a destination to lead addresses to its taps, or away again.
 type Turn struct {
 	Epoch uint64 `json:"epoch"` // of the try that asks; 0: an agent of before, which does not say

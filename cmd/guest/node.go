@@ -51,6 +51,7 @@ func (n *node) handover() map[string]guest.Handler {
 	return map[string]guest.Handler{
 		"configure":    n.configure,
 		guest.CapReady: n.makeReady,
+		guest.CapTell:  with(n.tell),
 		"await_join":   n.awaitJoin,
 		"make_main":    with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
 		"retire":       with(n.retire),
@@ -181,6 +182,15 @@ func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (a
 		n.meters.hasAgain(p.Addrs)
 		return n.book.Configure(p)
 	})(ctx, id, raw)
+}
+
+// tell also counts what comes to those addresses from now on: peers come as soon as the guest has arrived.
+func (n *node) tell(_ context.Context, p macParam) (any, error) {
+	n.ready.mu.Lock()
+	addrs := n.ready.p.Addrs
+	n.ready.mu.Unlock()
+	n.meters.hasAgain(addrs)
+	return done{}, n.book.Tell(p.MAC)
 }
 
 // loosen is the function of that name, as somebody may have made the filter a strict one since the program began.

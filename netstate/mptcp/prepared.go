@@ -66,6 +66,9 @@ func Prepare(e Endpoint) (*Prepared, error) {
 	return p, nil
 }
 
+// Endpoint is the one that was prepared.
+func (p *Prepared) Endpoint() Endpoint { return p.endpoint }
+
 // Add adds the endpoint, as AddEndpoint does. It is for once.
 func (p *Prepared) Add() error {
 	err := p.ask()

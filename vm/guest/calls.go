@@ -31,6 +31,12 @@ func (c *Client) Ready(ctx context.Context, p Configure) error {
 	return c.Call(ctx, CapReady, p, nil)
 }
 
+// Tell tells IPv4 peers of the address that the NIC of that MAC was made ready for, and returns when they were told.
+// They come to where the guest has that, before it has arrived or after. It needs CapTell; Ready without addresses takes it back.
+func (c *Client) Tell(ctx context.Context, mac string) error {
+	return c.Call(ctx, CapTell, map[string]string{"mac": mac}, nil)
+}
+
 // AwaitJoin returns when every MPTCP connection with a subflow on an old address
 // has an established one on a new address, or has ended, or when the limit has
 // passed. Join events tell of the progress. Connections that can never follow

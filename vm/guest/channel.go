@@ -17,6 +17,7 @@ type Channel interface {
 	Info(ctx context.Context) (Info, error)
 	Configure(ctx context.Context, p Configure) (Configured, error)
 	Ready(ctx context.Context, p Configure) error
+	Tell(ctx context.Context, mac string) error
 	AwaitJoin(ctx context.Context, p AwaitJoin) (Joins, error)
 	MakeMain(ctx context.Context, mac string) error
 	Retire(ctx context.Context, p Retire) error

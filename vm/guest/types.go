@@ -112,6 +112,9 @@ const CapAnnounce = "configure.announce"
 // CapReady is the capability to do beforehand, unnoticed, most of what Configure does.
 const CapReady = "ready"
 
+// CapTell is the capability to tell peers of an address that a NIC was made ready for, before the guest leaves for where that is.
+const CapTell = "tell"
+
 // Configured is what Configure made.
 type Configured struct {
 	Device      string  `json:"device"`

@@ -38,6 +38,7 @@ type Book struct {
 
 	withdrawn map[netip.Addr]bool       // see withdrawFirst
 	shown     map[netip.Addr]netip.Addr // see shows
+	spent     map[uint8]bool            // ids of endpoints, see untell
 	receivers precedence.Threads
 	waits     int // s; what crowd has made of the kernel's patience, 0: nothing
 }
@@ -128,7 +129,7 @@ func (b *Book) tell(device string, p guest.Configure, told uint8) ([]uint8, erro
 		return nil, nil
 	}
 	b.crowd()
-	return signal(device, announced(p.Addrs, p.Announce), p.Endpoint, b.public()...)
+	return b.signal(device, announced(p.Addrs, p.Announce), p.Endpoint)
 }
 
 // readied is p's NIC, and what was made ready for p, which is forgotten, as is all that was for something else.

@@ -53,7 +53,7 @@ func (b *Book) prepare(m *made) {
 	if err != nil || m.Endpoint == 0 || i < 0 || !slices.Contains(m.early, m.Addrs[i].Addr()) || len(existing) > mptcp.MaxEndpoints-2 {
 		return
 	}
-	id, err := freePair(m.Endpoint, m.Addrs, existing)
+	id, err := b.freePair(m.Endpoint, m.Addrs, existing)
 	if err != nil {
 		return
 	}
@@ -83,7 +83,11 @@ func (b *Book) atOnce(m made, p guest.Configure) uint8 {
 	defer m.answers.Close()
 	defer m.endpoint.Close()
 	if p.Endpoint != m.Endpoint || !slices.Equal(p.Announce, m.Announce) {
+		_ = b.untell(m) // who is told by another id believes that
 		return 0
+	}
+	if m.told {
+		return m.id
 	}
 	if _, err := m.answers.WriteString(answersForOwn); err != nil {
 		return 0

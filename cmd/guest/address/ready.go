@@ -29,6 +29,7 @@ type made struct {
 	endpoint *mptcp.Prepared
 	answers  *os.File // by which the NIC is made to answer
 	crowd    bool     // there are many peers
+	told     bool     // peers were told before the guest left; see Tell
 }
 
 // gateway is by what packets from addr are led.
@@ -228,6 +229,9 @@ func (b *Book) unready(mac string) error {
 		return nil
 	}
 	p.close()
+	if err := b.untell(p); err != nil {
+		return err
+	}
 	for _, addr := range p.early {
 		if err := dropAddr(p.link, addr); err != nil {
 			return err

@@ -58,7 +58,8 @@ func (b *Book) seenAs(addrs []netip.Addr) (all []netip.Addr) {
 // signal announces the first address of each family: IPv4 by id, IPv6 by id+1, or by the
 // next pair of ids of which others have none, and says by which. public are addresses of
 // no NIC that live all the same.
-func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr) ([]uint8, error) {
+func (b *Book) signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, error) {
+	public := b.public()
 	existing, err := mptcp.Endpoints()
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr)
 			return nil, err
 		}
 	}
-	if id, err = freePair(id, addrs, existing); err != nil {
+	if id, err = b.freePair(id, addrs, existing); err != nil {
 		return nil, err
 	}
 	var ids []uint8
@@ -99,8 +100,8 @@ func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr)
 	return ids, nil
 }
 
-// freePair is the first pair of ids from id on that no other's endpoint has.
-func freePair(id uint8, addrs []netip.Prefix, existing []mptcp.Endpoint) (uint8, error) {
+// freePair is the first pair of ids from id on that no other's endpoint has, and of which no peer was told before.
+func (b *Book) freePair(id uint8, addrs []netip.Prefix, existing []mptcp.Endpoint) (uint8, error) {
 	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return 0, fmt.Errorf("list addresses: %w", err)
@@ -111,7 +112,7 @@ func freePair(id uint8, addrs []netip.Prefix, existing []mptcp.Endpoint) (uint8,
 		})
 	}
 	for range 127 { // an endpoint takes one pair, and there are eight and those that the kernel makes
-		if !taken(id) && !taken(id+1) {
+		if !b.spent[id] && !taken(id) && !taken(id+1) {
 			return id, nil
 		}
 		if id += 2; id > lastPair || id < 3 {

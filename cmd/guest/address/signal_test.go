@@ -84,7 +84,7 @@ func signalInCrowd(t *testing.T, others, want, left []uint8) {
 	}
 	next := []netip.Prefix{add("10.9.2.1/32"), add("fd09::1/128")}
 	for range 2 { // repeated, it changes nothing
-		ids, err := signal("lo", next, 5)
+		ids, err := new(Book).signal("lo", next, 5)
 		if err != nil || !slices.Equal(ids, want) {
 			t.Fatalf("ids %v, %v; want %v", ids, err, want)
 		}

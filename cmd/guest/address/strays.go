@@ -49,6 +49,9 @@ func dropStrays(link netlink.Link, keep []netip.Prefix) (used bool, err error) {
 			return true, err
 		}
 	}
+	if err := dropTold(strays); err != nil {
+		return false, err
+	}
 	for _, addr := range strays {
 		if err := dropAddr(link, addr); err != nil {
 			return false, err

@@ -150,6 +150,9 @@ func (c *Client) Ready(context.Context, guest.Configure) error {
 	return fmt.Errorf("ready: %w", guest.ErrUnsupported)
 }
 
+// Tell needs a program of ours there.
+func (c *Client) Tell(context.Context, string) error { return guest.ErrUnsupported }
+
 // Ticks can only be ended: the agent has no counter.
 func (c *Client) Ticks(_ context.Context, every time.Duration) error {
 	if every != 0 {

@@ -1,0 +1,89 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"godwit/netstate/mptcp"
+)
+
+// Peers that are told of an address come a round trip later. Where they are told just before the guest leaves, that passes while
+// it is on its way: what they say first waits for it where it arrives, and is not what it does there first.
+
+// errCrowd is why peers are not told before a guest leaves: so many would come while it stands still that what holds their
+// packets has no room for them.
+var errCrowd = errors.New("there are too many peers")
+
+// Tell tells IPv4 peers of the address that the NIC was made ready for (Ready), and has it answer who asks for that. Configure
+// with the same parameters then finds it done; what makes the NIC ready for something else, or for nothing, takes it back.
+func (b *Book) Tell(mac string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	link, err := linkByMAC(mac)
+	if err != nil {
+		return err
+	}
+	mac = link.Attrs().HardwareAddr.String()
+	m, ok := b.ready[mac]
+	switch {
+	case m.told:
+		return nil
+	case !ok || !m.whole || m.id == 0:
+		err = errors.New("it was not made ready")
+	case m.crowd:
+		err = errCrowd
+	default:
+		if _, err = m.answers.WriteString(answersForOwn); err == nil {
+			b.receivers.Raise(firstFor)
+			err = m.endpoint.Add()
+			m.told = err == nil
+			b.ready[mac] = m
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("tell of what %s is ready for: %w", link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// untell takes back what Tell told. Peers have heard of the id, so no other address has it (freePair).
+func (b *Book) untell(m made) error {
+	if !m.told {
+		return nil
+	}
+	if b.spent == nil || len(b.spent) >= mostSpent {
+		b.spent = make(map[uint8]bool)
+	}
+	b.spent[m.id] = true
+	e := m.endpoint.Endpoint()
+	existing, err := mptcp.Endpoints()
+	if err == nil && slices.ContainsFunc(existing, func(o mptcp.Endpoint) bool { return o.ID == e.ID && o.Addr == e.Addr }) { // else it is somebody else's
+		err = mptcp.DelEndpoint(e.ID, e.Addr)
+	}
+	if err != nil {
+		return fmt.Errorf("take back that peers were told of %s: %w", e.Addr, err)
+	}
+	return nil
+}
+
+// dropTold takes back what an earlier run of this program told peers of addrs before the guest was to leave.
+func dropTold(addrs []netip.Addr) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	existing, err := listEndpoints()
+	if errors.Is(err, mptcp.ErrUnsupported) {
+		return nil
+	}
+	for _, e := range existing {
+		if slices.Contains(addrs, e.Addr) {
+			err = errors.Join(err, mptcp.DelEndpoint(e.ID, e.Addr))
+		}
+	}
+	return err
+}
+
+// mostSpent is after how many the first are long forgotten: there are 120 pairs.
+const mostSpent = 64
