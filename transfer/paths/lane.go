@@ -22,6 +22,7 @@ import (
 type lane struct {
 	estimate
 	congestion congestion
+	kernel     kernel
 
 	s    *session
 	path string
@@ -63,6 +64,7 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 	now := time.Now()
 	l.s, l.heardAt, l.progress, l.ackDue = s, now, now, true
 	l.queue = notSent
+	l.kernel.ask = askKernel(l.conn)
 	socket.KeepUnsent(l.conn, l.queue)
 	l.manage(now)
 	s.mu.Lock()
@@ -247,6 +249,7 @@ func (l *lane) write() error {
 		out, f, last := l.await(buf[:0])
 		if f != nil {
 			out = wire.AppendFrame(out, f.frame.number, f.frame.payload)
+			l.ends(f, len(out))
 		}
 		if out == nil {
 			return nil // the lane has ended
@@ -256,6 +259,14 @@ func (l *lane) write() error {
 		}
 		buf = out
 	}
+}
+
+// ends notes that f is the end of n bytes that are written next.
+func (l *lane) ends(f *flight, n int) {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	f.end = l.wrote + uint64(n) //nolint:gosec // positive
+	l.kernel.due = f.end
 }
 
 // put writes in pieces, as the bandwidth allows.
@@ -285,6 +296,7 @@ func (l *lane) put(out []byte) error {
 func (l *lane) atOnce() int {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
+	l.sees(time.Now()) // what is on its way from now on is so since now
 	return min(max(int(max(l.rate, l.proved)*pieceTime.Seconds()), leastPiece), piece)
 }
 

@@ -19,7 +19,7 @@
 //
 // session.go is what both ends do, sender.go and receiver.go what each does by itself, and lane.go
 // one connection of either. rate.go measures what a lane carries; what the kernel is told of its
-// connection follows from that (queue.go, congestion.go, retry.go).
+// connection follows from that (queue.go, congestion.go, retry.go); kernel.go is what the kernel knows.
 package paths
 
 import (

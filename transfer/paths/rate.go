@@ -68,6 +68,7 @@ type flight struct {
 	frame *frame
 	lane  *lane
 	eta   time.Time // when it should arrive; zero: unknown
+	end   uint64    // of the bytes that its lane writes, how many there are up to its last; 0: unknown
 }
 
 // rateWindow is over how long a sample of the rate goes at least. Acknowledgements come in
@@ -191,12 +192,15 @@ func (e *estimate) speed() float64 {
 }
 
 // arrival is how long size more bytes would take to the other end.
-func (e *estimate) arrival(size int64) (time.Duration, bool) {
+func (e *estimate) arrival(size int64) (time.Duration, bool) { return e.after(e.inflight, size) }
+
+// after is arrival where so much is under way before them.
+func (e *estimate) after(inflight, size int64) (time.Duration, bool) {
 	speed := e.speed()
 	if speed <= 0 {
 		return 0, false
 	}
-	waiting := max(0, float64(e.inflight)-speed*e.rtt.Seconds()) // the rest is on its way
+	waiting := max(0, float64(inflight)-speed*e.rtt.Seconds()) // the rest is on its way
 	return e.rtt/2 + time.Duration((waiting+float64(size))/speed*float64(time.Second)), true
 }
 

@@ -42,6 +42,8 @@ type Sender struct {
 	ackedBytes  int64
 	ackedFrames uint64
 	repeated    int64 // bytes of frames that were sent again
+	bets        int64 // of these, those that were late by a guess: see repeat
+	before      int64 // ackedBytes when the hurry began
 	hurry       bool
 	following   int64               // bytes that will follow the queue
 	shortQueues bool                // see KeepShort
@@ -194,6 +196,7 @@ func (s *Sender) Hurry(following int64) {
 			askSoon(l.conn)
 			l.anew(now)
 		}
+		s.before = s.ackedBytes
 	}
 	s.hurry, s.waited, s.following = true, true, following
 	s.changed.Broadcast()
@@ -274,7 +277,11 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 	if !s.hurry {
 		l.follow(s.deepQueues)
 	}
+	d, known := l.arrives(f.size(), now)
 	l.sent(fl, f.size(), now)
+	if known {
+		fl.eta = now.Add(d)
+	}
 	f.flights = append(f.flights, fl)
 	l.flights = append(l.flights, fl)
 	return fl

@@ -116,6 +116,7 @@ func (s *session) look(now time.Time, since time.Duration) {
 		}
 		l.trust(now)
 		l.steer(now)
+		l.sees(now)
 		if err := l.check(now); err != nil {
 			l.kill(err)
 		}

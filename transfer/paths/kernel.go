@@ -1,0 +1,103 @@
+package paths
+
+import (
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/internal/socket"
+)
+
+// What is late is so as its path does not bring it, or as a processor has not come to it: ours, which writes it and reads what is said
+// of it, or the other end's, which takes it. The clock cannot tell these apart, and the kernel can: it acknowledges what comes, whoever
+// runs. Another path helps against the first alone; where processors are busy, what is sent twice makes them busier.
+
+// onWay is what the kernel knows of a connection, bytes.
+type onWay struct {
+	queued int // of what it was given, those that the other end's kernel has not acknowledged
+	unsent int // of these, those that are not on their way
+	unread int // that have come, and that we have not read
+}
+
+// flying says whether anything is on its way.
+func (w onWay) flying() bool { return w.queued > w.unsent }
+
+// askKernel is how a connection's kernel is asked; nil: it has none that knows.
+func askKernel(conn net.Conn) func() (onWay, bool) {
+	tcp, ok := socket.Beneath(conn).(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	return func() (w onWay, ok bool) {
+		socket.Do(tcp, func(fd int) {
+			ok = true
+			for request, to := range map[uint]*int{unix.SIOCOUTQ: &w.queued, unix.SIOCOUTQNSD: &w.unsent, unix.SIOCINQ: &w.unread} {
+				n, err := unix.IoctlGetInt(fd, request)
+				*to, ok = n, ok && err == nil
+			}
+		})
+		return w, ok
+	}
+}
+
+// kernel is what a lane's kernel was seen to have done.
+type kernel struct {
+	ask     func() (onWay, bool) // nil: nobody can be asked
+	asked   time.Time
+	knows   bool
+	now     onWay
+	arrived uint64        // bytes of what we wrote that the other end's has, at least
+	due     uint64        // bytes that we have written, or are about to
+	moved   time.Time     // when arrived last grew, or nothing was on its way
+	lag     time.Duration // by how much longer than a round trip it lately did not grow
+}
+
+// kernelFresh is for how long an answer counts.
+const kernelFresh = 2 * time.Millisecond
+
+// sees asks the lane's kernel; under mu.
+func (l *lane) sees(now time.Time) *kernel {
+	k := &l.kernel
+	if k.ask == nil || !k.asked.IsZero() && now.Sub(k.asked) < kernelFresh {
+		return k
+	}
+	k.asked = now
+	if k.now, k.knows = k.ask(); !k.knows {
+		return k
+	}
+	queued := min(uint64(max(k.now.queued, 0)), l.wrote) //nolint:gosec // not negative. TLS adds some, so that less may have arrived
+	switch arrived := l.wrote - queued; {
+	case arrived > k.arrived:
+		k.lag = max(now.Sub(k.moved)-l.rtt, k.lag-k.lag/16)
+		k.arrived, k.moved = arrived, now
+	case !k.now.flying():
+		k.moved = now
+	}
+	return k
+}
+
+// arrives is how long size more bytes would take to the other end: of what went before it, what the other end's kernel has keeps
+// nothing waiting; under mu.
+func (l *lane) arrives(size int64, now time.Time) (time.Duration, bool) {
+	if k := l.sees(now); k.knows {
+		return l.after(int64(max(k.due, l.wrote)-k.arrived), size) //nolint:gosec // what is under way
+	}
+	return l.arrival(size)
+}
+
+// owes says whether the path has yet to bring what ends at that byte; 0: it is not known where it ends.
+func (k *kernel) owes(end uint64) bool {
+	return !k.knows || k.now.unread == 0 && k.now.flying() && (end == 0 || end > k.arrived)
+}
+
+// blamed is how much of being overdue is the path's doing of what ends at that byte. What the other end's kernel has, or ours
+// waits to send, waits for a processor; but there may be something between the two that says it has what it has lost: so that counts
+// once it is late by more than processors mostly are; under mu.
+func (l *lane) blamed(end uint64, overdue time.Duration, now time.Time) time.Duration {
+	k := l.sees(now)
+	if k.owes(end) {
+		return overdue
+	}
+	return max(overdue-stuckMost, 0)
+}
