@@ -86,6 +86,9 @@ func (l *lane) arrives(size int64, now time.Time) (time.Duration, bool) {
 	return l.arrival(size)
 }
 
+// unheard says whether the other end has said something that we have not come to read.
+func (k *kernel) unheard() bool { return k.knows && k.now.unread > 0 }
+
 // owes says whether the path has yet to bring what ends at that byte; 0: it is not known where it ends.
 func (k *kernel) owes(end uint64) bool {
 	return !k.knows || k.now.unread == 0 && k.now.flying() && (end == 0 || end > k.arrived)

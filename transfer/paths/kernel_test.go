@@ -194,3 +194,21 @@ func TestWhatTheKernelKnows(t *testing.T) {
 		t.Error("a pipe's kernel is asked")
 	}
 }
+
+// TestUnreadIsNoSilence: a lane of which nothing was read for long is not dead while something waits to be read: our own processor is late.
+func TestUnreadIsNoSilence(t *testing.T) {
+	here, there := loopback(t)
+	now := time.Now()
+	l := &lane{conn: here, heardAt: now.Add(-2 * Silence)}
+	l.kernel.ask = askKernel(here)
+	if l.check(now) == nil {
+		t.Error("nothing waits, and the lane lives on")
+	}
+	if _, err := there.Write(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, here, func(w onWay) bool { return w.unread > 0 })
+	if err := l.check(now.Add(kernelFresh)); err != nil {
+		t.Error(err)
+	}
+}

@@ -141,7 +141,7 @@ func (s *session) ackEverywhere() {
 
 // silent is for how long nothing was heard; under mu.
 func (l *lane) silent(now time.Time) time.Duration {
-	if read := l.read.Load(); read != l.seen || l.taking.Load() { // what takes long here is no silence of the other end
+	if read := l.read.Load(); read != l.seen || l.taking.Load() || now.Sub(l.heardAt) > mute && l.sees(now).unheard() { // what takes long here is no silence of the other end
 		l.seen, l.heardAt = read, now
 	}
 	return now.Sub(l.heardAt)
