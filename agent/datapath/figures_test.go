@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"godwit/agent/record"
+	"godwit/transfer/paths"
+	"godwit/transfer/proxy"
 )
 
 // TestStandstillSaysWhyNoLane: a destination whose agent has ended is no path that is cut.
@@ -20,5 +22,15 @@ func TestStandstillSaysWhyNoLane(t *testing.T) {
 	}
 	if got := WhyNoLane(nil); got != "" {
 		t.Errorf("QEMU's own transfer: %q", got)
+	}
+}
+
+// TestFiguresTellWhatPathsCarry: now, beside what they can.
+func TestFiguresTellWhatPathsCarry(t *testing.T) {
+	var s proxy.Stats
+	s.Paths = []paths.Path{{Path: "a", Lanes: 1, Rate: 9, Carries: 4}, {Path: "b", Lanes: 1, Rate: 8}}
+	d := Figures(s, 0)
+	if a, b := d.Paths[0], d.Paths[1]; a.Rate != 9 || *a.Carries != 4 || b.Rate != 8 || *b.Carries != 0 {
+		t.Errorf("%+v, %+v", a, b)
 	}
 }

@@ -91,7 +91,7 @@ func (d *DataPath) details() []string {
 	for _, path := range d.Paths {
 		switch {
 		case path.Lanes > 0:
-			parts = append(parts, path.Path+" "+megabits(path.Rate))
+			parts = append(parts, path.Path+" "+megabits(path.now()))
 		case path.Died > 0 && d.Queue > 0: // else it is not open yet, or was closed at the end
 			parts = append(parts, path.Path+" broken")
 		}
@@ -165,13 +165,22 @@ type DataPath struct {
 
 // PathRate is one path of it.
 type PathRate struct {
-	Path  string  `json:"path"`
-	Lanes int     `json:"lanes"` // that work
-	Bytes int64   `json:"bytes"` // of frames that arrived first over it
-	Rate  int64   `json:"rate"`  // bytes per second
-	RTTMS float64 `json:"rtt_ms"`
-	Died  int     `json:"died"` // lanes that did
-	Last  string  `json:"last,omitempty"`
+	Path    string  `json:"path"`
+	Lanes   int     `json:"lanes"`             // that work
+	Bytes   int64   `json:"bytes"`             // of frames that arrived first over it
+	Rate    int64   `json:"rate"`              // bytes per second that it can carry
+	Carries *int64  `json:"carries,omitempty"` // that it does now, also where a limit lets it carry less; null: an agent of before that tells
+	RTTMS   float64 `json:"rtt_ms"`
+	Died    int     `json:"died"` // lanes that did
+	Last    string  `json:"last,omitempty"`
+}
+
+// now is what it carries, as far as is told.
+func (p PathRate) now() int64 {
+	if p.Carries == nil {
+		return p.Rate
+	}
+	return *p.Carries
 }
 
 var CodingNames = [pages.Codings]string{

@@ -89,14 +89,17 @@ type Lane struct {
 
 // Path is what was measured of the lanes of one path.
 type Path struct {
-	Path  string
-	Lanes int   // that work now
-	Sent  int64 // bytes written: messages, repeated ones too
-	Acked int64 // bytes of frames that arrived first over it
-	Rate  int64 // bytes per second that it carried while it was full, or the most before that; 0: unknown
-	RTT   time.Duration
-	Died  int    // lanes that ended while they were wanted
-	Last  string // why the last one ended, or could not be opened
+	Path    string
+	Lanes   int   // that work now
+	Sent    int64 // bytes written: messages, repeated ones too
+	Acked   int64 // bytes of frames that arrived first over it
+	Rate    int64 // bytes per second that it carried while it was full, or the most before that; 0: unknown
+	Carries int64 // bytes per second that were sent over it in the last second
+	RTT     time.Duration
+	Died    int    // lanes that ended while they were wanted
+	Last    string // why the last one ended, or could not be opened
+
+	lately meter
 }
 
 // Stats are a Sender's or Receiver's counters.

@@ -121,6 +121,9 @@ func (s *session) look(now time.Time, since time.Duration) {
 			l.kill(err)
 		}
 	}
+	for _, p := range s.paths {
+		p.lately.look(p.Sent, now)
+	}
 	s.changed.Broadcast()
 }
 
@@ -318,6 +321,7 @@ func (s *session) stats() Stats {
 	now, out := time.Now(), Stats{Heard: s.heard, LanesLive: len(s.lanes), Controls: int64(s.waiting)}
 	for _, name := range s.order {
 		p := *s.paths[name]
+		p.Carries, p.lately = p.lately.rate(p.Sent, now), meter{}
 		for _, l := range s.lanes {
 			if l.path != name {
 				continue
