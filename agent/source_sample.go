@@ -78,6 +78,8 @@ func codingOf(plan migration.Plan) sample.Coding {
 		return sample.Best
 	case plan.Transfer == "qemu-multifd": // see migrateOptions
 		return sample.Zstd
+	case plan.Transfer == "qemu-xbzrle":
+		return sample.Xbzrle
 	}
 	return sample.AsIs
 }

@@ -153,6 +153,20 @@ func (f Facts) written(dirty, took float64) float64 {
 	return all * -math.Expm1(-dirty*took/all)
 }
 
+// settled is how many bytes of Written are left once rounds over those gain nothing more: each lets the guest write what it took to send
+// the one before, and much of that is written twice.
+func (f Facts) settled(dirty, handles float64) float64 {
+	left := float64(f.Written)
+	for range 30 {
+		next := f.written(dirty, left/handles)
+		if next > 0.9*left { // see Copying
+			break
+		}
+		left = next
+	}
+	return left
+}
+
 // pause is what will be left when the guest is stopped.
 func (f Facts) pause(first, dirty, handles float64, follows bool) Look {
 	left := f.written(min(dirty, mostAgain*handles), between.Seconds())
@@ -160,7 +174,7 @@ func (f Facts) pause(first, dirty, handles float64, follows bool) Look {
 	if share := min(dirty/handles, mostAgain); share >= converging && !follows {
 		most := share * share * first
 		if f.Written > 0 {
-			most = min(most, float64(f.Written)*f.Again*framing)
+			most = min(most, f.settled(dirty, handles)*f.Again*framing)
 		}
 		look.Remaining = max(look.Remaining, int64(most))
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -108,6 +109,7 @@ func TestPredictPause(t *testing.T) {
 		"what it writes is hard work": {Facts{DirtyRate: 2 << 20, Again: 0.001, Speed: 10 << 20}, least + between/5 - seconds(tail/carried)},
 		"it writes too much":          {Facts{DirtyRate: 1 << 40, Budget: time.Minute}, least + seconds(0.95*0.95*memory*framing/carried)},
 		"the same again and again":    {Facts{DirtyRate: 1 << 40, Written: 1 << 20, Budget: time.Minute}, least + seconds((1<<20)*framing/carried)},
+		"the same, and not as fast":   {Facts{DirtyRate: int64(0.9 * carried / framing), Written: 8 << 20, Budget: time.Minute}, least + seconds(-math.Expm1(-0.9*carried/framing*between.Seconds()/(8<<20))*(8<<20)*framing/carried)},
 		"within the budget":           {Facts{DirtyRate: 8 << 20, Budget: 140 * ms}, 140 * ms},
 		"it stands still all along":   {Facts{Stopped: true, DirtyRate: 1 << 30, Disk: 1 << 30}, least + seconds(memory*framing/carried)},
 	} {

@@ -19,9 +19,10 @@ type Coding int
 
 // The codings.
 const (
-	AsIs Coding = iota // as they are
-	Zstd               // by zstd alone, level 1
-	Best               // as our own data path does: what is best over the link, and a page that was sent by what changed of it
+	AsIs   Coding = iota // as they are
+	Zstd                 // by zstd alone, level 1
+	Xbzrle               // as QEMU's xbzrle does: a page that was sent by what changed of it, where that is less, and else as it is
+	Best                 // as our own data path does: what is best over the link, and a page that was sent by what changed of it
 )
 
 // Foresight is what a sample of the guest's memory tells of its move.
@@ -136,8 +137,11 @@ func (f *Foresight) LookAgain(ctx context.Context) error {
 	if f.then != nil {
 		f.area = of * max(written, (first+both+1)*(second+both+1)/(both+1)-1)
 	}
-	if f.coding == Best {
+	switch f.coding {
+	case Best:
 		f.again = ratioOf(encode.Foresee(now, f.pages, f.level), f.ratio)
+	case Xbzrle:
+		f.again = ratioOf(byXbzrle(now, f.pages), f.ratio)
 	}
 	return nil
 }
