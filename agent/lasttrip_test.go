@@ -83,7 +83,7 @@ func TestBudgetByTheWayOfMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			agenttest.Refused(t, transfer, m.budgetFits(n), c.code, c.words...)
-			m.predict(n, nil)
+			m.predict(t.Context(), n, nil)
 			if foreseen := m.rec.Snapshot().Predicted.DowntimeMS; (foreseen < 120) != (c.words == nil) {
 				t.Errorf("%s, memory's way takes %v: a pause of %.0f ms is foreseen", transfer, c.memory, foreseen)
 			}

@@ -90,3 +90,14 @@ func (m *outgoing) noteForecast(f policy.Forecast) {
 			about, m.plan.Downtime, m.cures()))
 	}
 }
+
+// notePath says before the first byte what of the paths or of the disks makes it take long.
+func (m *outgoing) notePath(path string, disks policy.DiskFacts, f policy.Forecast) {
+	if path != "" {
+		m.rec.Note(path)
+	}
+	if f.Disks.Waits {
+		m.rec.Note(fmt.Sprintf("it writes to its disks %.0f times a second: as foreseen its writes will wait for the copy of them, which takes about %v where these are anywhere in the %d MB that they hold, and less where one is beside the other",
+			disks.Writes, f.Disks.Took.Round(time.Second), disks.Bytes/1e6))
+	}
+}

@@ -108,7 +108,7 @@ func TestForecastBeyondTheBudget(t *testing.T) {
 	for dirty, noted := range map[int64]bool{0: false, 1e6: false, 25e6: true} {
 		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 		m.work.facts.Memory, m.work.offer.Touched, m.work.dirtyRate = 1<<30, 1<<30, dirty
-		m.predict(n, nil)
+		m.predict(t.Context(), n, nil)
 		notes := m.rec.Snapshot().Notes
 		if noted != (len(notes) == 1 && strings.Contains(notes[0], "downtime budget is 300ms") && strings.Contains(notes[0], "--mode hybrid")) {
 			t.Errorf("%d bytes/s written: %q, predicted %+v", dirty, notes, m.rec.Snapshot().Predicted)

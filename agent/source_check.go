@@ -154,7 +154,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := m.budgetFits(n); err != nil {
 		return err
 	}
-	m.predict(n, m.foreseen(ctx))
+	m.predict(ctx, n, m.foreseen(ctx))
 	m.rec.Edit(func(r *record.Report) { r.Old, r.Next, r.Free = m.plan.Held, m.plan.Next, m.work.accepted.Free })
 	return nil
 }
@@ -171,7 +171,7 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 		return m.problem(migration.CodeGuest, "%v", err)
 	}
 	m.work.offer.Root = root
-	m.lookAtDisks(float64(m.carried(n)) / 8)
+	m.lookAtDisks(ctx, float64(m.carried(n))/8)
 	taken := m.sampled(ctx)
 	if m.plan.OwnPath() {
 		m.work.offer.Sample = taken.Asked()
@@ -203,6 +203,7 @@ func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
 	trying, end := context.WithCancel(ctx)
 	defer end()
 	trips := m.beginRoundTrips(trying, n)
+	m.beginTrains(ctx, n)
 	if err := m.chooseGuestPath(ctx, guests, m.a.hasTunnel); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"time"
 
 	"godwit/agent/config"
@@ -14,11 +15,11 @@ const zeroOwn, zeroQEMU = 0.1, 9
 
 // predict foresees what the migration will cost, as far as can be known before the first byte. basis is what a sample
 // of memory told; nil: nothing did.
-func (m *outgoing) predict(n config.Neighbour, basis *sample.Basis) {
-	memory := m.work.facts.Memory
+func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sample.Basis) {
+	memory, path := m.work.facts.Memory, m.lossyPaths(n)
 	facts := policy.Facts{
 		Memory: memory, Content: min(m.work.offer.Touched, memory), Ratio: 1, Zero: zeroQEMU,
-		Disk: m.diskBytes(), Rate: m.carried(n), RTT: m.work.rtt, LastRTT: m.pauseRTT(), Budget: m.plan.Downtime,
+		Disks: m.diskFacts(ctx, path.Loses), Rate: path.rate, RTT: m.work.rtt, LastRTT: m.pauseRTT(), Lost: path.Share, Budget: m.plan.Downtime,
 		Tail: m.tailBytes(), DirtyRate: m.work.dirtyRate, MostThrottle: m.a.config.MostThrottle(m.plan),
 		Stopped: m.plan.Mode == "stopcopy", Follows: m.plan.Mode == "hybrid", Early: m.plan.Mode == "postcopy",
 	}
@@ -42,6 +43,7 @@ func (m *outgoing) predict(n config.Neighbour, basis *sample.Basis) {
 	facts.Spent = time.Duration(m.rec.Now() - requested)
 	f := policy.Predict(facts)
 	m.noteForecast(f)
+	m.notePath(path.note, facts.Disks, f)
 	m.rec.Edit(func(r *record.Report) {
 		r.Predicted = &record.Prediction{
 			MigrationS: f.Migration.Seconds(),

@@ -28,7 +28,7 @@ func TestStopcopySaysItsPause(t *testing.T) {
 		m := &outgoing{a: a, guest: guests.New(care.Held{}, nil), plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 		m.bandwidth.Set(100_000_000)
 		m.work.facts.Memory, m.work.offer.Touched = 1<<30, 1<<30
-		m.predict(n, nil)
+		m.predict(t.Context(), n, nil)
 		rep := m.rec.Snapshot()
 		if long := rep.Predicted.DowntimeMS > 40_000; long != (c.mode == "stopcopy") {
 			t.Errorf("%s: downtime %v ms", c.mode, rep.Predicted.DowntimeMS)
@@ -56,7 +56,7 @@ func TestPredictionByTheSample(t *testing.T) {
 		if c.basis != nil {
 			c.basis.Bytes = 1 << 30
 		}
-		m.predict(n, c.basis)
+		m.predict(t.Context(), n, c.basis)
 		got := float64(m.rec.Snapshot().Predicted.WireBytes) / (1 << 20) / 1.04
 		if got < float64(c.wire)*0.98 || got > float64(c.wire)*1.03 {
 			t.Errorf("%s: %.0f MiB, want %d", name, got, c.wire)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	"godwit/agent/config"
 	"godwit/agent/limits"
@@ -98,35 +97,5 @@ func (m *outgoing) foreseen(ctx context.Context) *sample.Basis {
 		return f.Basis(m.work.dirtyRate)
 	case <-ctx.Done():
 		return nil
-	}
-}
-
-// lookAtDisks begins to look at what the disks hold, beside the rest of the check. Paths carry link bytes per second.
-func (m *outgoing) lookAtDisks(link float64) {
-	disks := m.guest.Held().Description.Disks
-	if len(disks) == 0 {
-		return
-	}
-	answer := make(chan int64, 1)
-	m.work.disksLooked = answer
-	go func() {
-		var sum int64
-		for _, d := range disks {
-			sum += sample.Disk(d.Path, link)
-		}
-		answer <- sum
-	}()
-}
-
-// diskBytes is what was found there, 0 where nothing was yet: storage may hang.
-func (m *outgoing) diskBytes() int64 {
-	if m.work.disksLooked == nil {
-		return 0
-	}
-	select {
-	case sum := <-m.work.disksLooked:
-		return sum
-	case <-time.After(limits.Sample.For):
-		return 0
 	}
 }

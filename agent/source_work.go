@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/disks"
 	"godwit/agent/peer"
+	"godwit/agent/probe"
 	"godwit/agent/record"
 	"godwit/agent/sample"
 	"godwit/agent/talk"
@@ -54,8 +56,9 @@ type sourceWork struct {
 	dirtyRates  <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks
 	dirtyRate   int64        // the one that was told; 0: not known
 	samples     <-chan *sample.Sample
-	foresight   <-chan *sample.Foresight // of the sample; nil: there is none
-	disksLooked <-chan int64             // bytes that disks take on their way; nil where no disk moves
+	foresight   <-chan *sample.Foresight             // of the sample; nil: there is none
+	disksLooked <-chan diskLook                      // nil where no disk moves
+	trains      map[[2]netip.Addr]<-chan probe.Train // by the ends of memory's paths
 
 	// of prepare
 	prepared   talk.Prepared

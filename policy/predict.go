@@ -14,11 +14,12 @@ type Facts struct {
 	Ratio   float64 // bytes on the wire for a byte of the rest; 0: one
 	Again   float64 // bytes on the wire for a byte that is written again; 0: Ratio
 	Zero    float64 // bytes on the wire for a page of zeros
-	Disk    int64   // bytes that its disks take, as they are packed
+	Disks   DiskFacts
 
 	Rate      int64 // bit/s of all paths together; 0: unknown
 	RTT       time.Duration
 	LastRTT   time.Duration // of the way that memory's last bytes take; 0: RTT
+	Lost      float64       // the share of packets that the paths lose
 	Speed     int64         // bytes of guest memory per second that both ends handle; 0: as many as the paths carry
 	DirtyRate int64         // bytes per second; 0: unknown
 	Written   int64         // bytes of memory that the guest writes to again and again; 0: all of it
@@ -40,6 +41,7 @@ type Forecast struct {
 	Downtime  time.Duration
 	WireBytes int64
 	Throttled int // how far the guest will have to be, percent; 0: not at all
+	Disks     Seeded
 }
 
 // assumedRate stands in where nothing is known of a link, bit/s.
@@ -91,26 +93,34 @@ func Predict(f Facts) Forecast {
 	took, again, follows := f.copying(pass, dirty, handles)
 	look := f.pause(first, dirty, handles, follows)
 	look.Goodput = int64(carried)
+	disks := f.Disks.Seeding(carried)
+	if disks.Waits { // one write is under way whenever the guest is stopped, which is waited for
+		look.Disks = f.Disks.Loses.RTT / 2
+	}
 	if f.Stopped {
 		look.Remaining, look.Work = int64(first), seconds(pass)
 	}
-	downtime := stopping + look.Downtime(f.LastRTT)
+	last := Loses{f.Lost, f.LastRTT}.Arrives(float64(look.Remaining + look.tail()))
+	downtime := stopping + look.Downtime(last)
 	if !f.Stopped { // which no budget keeps short
 		downtime = min(downtime, max(f.Budget, downtime/2))
 	}
 	downtime = max(downtime, Least(f.LastRTT, f.Tail, look.Goodput)) // no budget makes the way shorter
-	disk := float64(f.Disk) * framing                                // it goes once
 	beside := preparing + switching + (preparingTrips+switchingTrips)*f.RTT
 	if !f.Stopped {
-		beside += beginning + beginningTrips*f.RTT + seconds(took)
+		beside += beginning + beginningTrips*f.RTT + startup(first, carried, f.RTT) + seconds(took)
 	}
 	return Forecast{
-		Migration: f.Spent + beside + seconds(disk/carried) + downtime,
+		Migration: f.Spent + beside + disks.Took + downtime,
 		Downtime:  downtime,
-		WireBytes: int64(first+again*f.Again*framing+disk) + look.tail(),
+		WireBytes: int64((first + again*f.Again*framing + float64(disks.Bytes+look.tail())) / (1 - min(f.Lost, mostLost))),
 		Throttled: throttled,
+		Disks:     disks,
 	}
 }
+
+// mostLost bounds how often what is lost is foreseen to be sent again.
+const mostLost = 0.9
 
 // mostAgain is the share of a round that is sent again at most, as foreseen: a round that never ends is not.
 const mostAgain = 0.95

@@ -44,7 +44,7 @@ func TestPredict(t *testing.T) {
 			if c.took == 0 {
 				c.took = c.wire * framing / carried
 			}
-			want := time.Second + preparing + beginning + switching + (preparingTrips+beginningTrips+switchingTrips)*20*ms + seconds(c.took) + f.Downtime
+			want := time.Second + preparing + beginning + switching + (preparingTrips+beginningTrips+switchingTrips)*20*ms + startup(c.wire*framing, carried, 20*ms) + seconds(c.took) + f.Downtime
 			if !near(float64(f.Migration), float64(want)) {
 				t.Errorf("migration %v, want %v", f.Migration, want)
 			}
@@ -111,12 +111,26 @@ func TestPredictPause(t *testing.T) {
 		"the same again and again":    {Facts{DirtyRate: 1 << 40, Written: 1 << 20, Budget: time.Minute}, least + seconds((1<<20)*framing/carried)},
 		"the same, and not as fast":   {Facts{DirtyRate: int64(0.9 * carried / framing), Written: 8 << 20, Budget: time.Minute}, least + seconds(-math.Expm1(-0.9*carried/framing*between.Seconds()/(8<<20))*(8<<20)*framing/carried)},
 		"within the budget":           {Facts{DirtyRate: 8 << 20, Budget: 140 * ms}, 140 * ms},
-		"it stands still all along":   {Facts{Stopped: true, DirtyRate: 1 << 30, Disk: 1 << 30}, least + seconds(memory*framing/carried)},
+		"it stands still all along":   {Facts{Stopped: true, DirtyRate: 1 << 30, Disks: DiskFacts{Bytes: 1 << 30, Packed: 1 << 30}}, least + seconds(memory*framing/carried)},
 	} {
 		c.facts.Memory, c.facts.Content, c.facts.Rate, c.facts.RTT, c.facts.Budget = memory, memory, 100_000_000, 20*ms, max(c.facts.Budget, 140*ms)
 		if f := Predict(c.facts); !near(float64(f.Downtime), float64(c.want)) {
 			t.Errorf("%s: %v, want %v", name, f.Downtime, c.want)
 		}
+	}
+}
+
+// TestPredictLost: what is lost goes again, and the last of it costs a round trip more.
+func TestPredictLost(t *testing.T) {
+	f := Facts{Memory: 256 << 20, Content: 256 << 20, Rate: 100_000_000, RTT: 100 * ms, Budget: time.Second}
+	whole := Predict(f)
+	f.Lost = 0.05
+	got := Predict(f)
+	if !near(float64(got.WireBytes), float64(whole.WireBytes)/0.95) {
+		t.Errorf("%d bytes, and %d where nothing is lost", got.WireBytes, whole.WireBytes)
+	}
+	if more := got.Downtime - whole.Downtime; more < 50*ms || more > 100*ms {
+		t.Errorf("a pause of %v, and of %v where nothing is lost", got.Downtime, whole.Downtime)
 	}
 }
 
@@ -211,7 +225,7 @@ func costs(t *rapid.T, what string, a, b Facts) {
 func TestPredictAtTheExtremes(t *testing.T) {
 	for _, rate := range []int64{1, 8_000, 100_000_000} {
 		for _, f := range []Facts{{}, {Stopped: true}, {Early: true}, {Follows: true}} {
-			f.Memory, f.Content, f.Disk, f.DirtyRate, f.Rate = 1<<46, 1<<46, 1<<60, 1<<40, rate
+			f.Memory, f.Content, f.Disks, f.DirtyRate, f.Rate = 1<<46, 1<<46, DiskFacts{Bytes: 1 << 60, Packed: 1 << 60}, 1<<40, rate
 			if got := Predict(f); got.Migration < time.Hour || got.Downtime < 0 || got.WireBytes < f.Memory {
 				t.Errorf("%d bit/s, %+v: %+v", rate, f, got)
 			}

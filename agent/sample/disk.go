@@ -14,23 +14,24 @@ import (
 // Of a disk's file parts are read, spread evenly over it, each of partSize bytes.
 const parts, partSize = 16, 64 << 10
 
-// Disk is how many bytes a disk takes on its way over a link of so many bytes per second (0: not known), as far as its file and a
-// few parts of it tell. Holes take nothing. Of one that is no file, such as a block device, or that cannot be opened, nothing is known: 0.
-func Disk(path string, link float64) int64 {
+// Disk is how many bytes a disk holds, and how many those take on their way over a link of so many bytes per second (0: not known), as far as its
+// file and a few parts of it tell. Holes are nothing. Of one that is no file, such as a block device, or that cannot be opened, nothing is known: 0.
+func Disk(path string, link float64) (holds, packed int64) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
-		return 0
+		return 0, 0
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	defer f.Close()
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0
+		return 0, 0
 	}
-	return int64(float64(st.Blocks*512) * coding.Foresee(read(f, info.Size()), link)) // stat(2)
+	holds = st.Blocks * 512 // stat(2)
+	return holds, int64(float64(holds) * coding.Foresee(read(f, info.Size()), link))
 }
 
 // read reads parts of the file that are no holes.

@@ -180,3 +180,19 @@ func pacing(info *unix.TCPInfo) float64 {
 	}
 	return float64(info.Max_pacing_rate)
 }
+
+// HeedsLoss is the name of the congestion control by which a new connection takes each loss for congestion; "": it does not, or nobody knows.
+// One of lanes of a known rate does not where the kernel has BBR, see above.
+func HeedsLoss(paced bool) (name string) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was sent
+	name, err = unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	name = strings.TrimRight(name, "\x00")
+	if err != nil || name == bbr || paced && unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, bbr) == nil {
+		return ""
+	}
+	return name
+}

@@ -144,6 +144,25 @@ func kernelHas(t *testing.T, control string) bool {
 	return strings.Contains(string(data), control) && os.Geteuid() == 0
 }
 
+// TestHeedsLoss: a connection heeds losses by the control that the kernel gives it, unless that is BBR, or BBR can be chosen.
+func TestHeedsLoss(t *testing.T) {
+	_, tcp := connected(t, reno, 0)
+	if got := controlOf(tcp); got != reno {
+		t.Fatalf("%s instead of reno", got)
+	}
+	data, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimSpace(string(data))
+	if got := HeedsLoss(false); got != name && (got != "" || name != bbr) {
+		t.Errorf("%q, and the kernel begins with %s", got, name)
+	}
+	if got := HeedsLoss(true); kernelHas(t, bbr) && got != "" || !kernelHas(t, bbr) && got != HeedsLoss(false) && os.Geteuid() == 0 {
+		t.Errorf("%q where lanes may go over to BBR", got)
+	}
+}
+
 // TestKernelsControlChanges: the kernel's own sockets change their control: under BBR with nothing lost to CUBIC, and
 // to BBR that has just begun when the guest is about to be stopped. Where the kernel has none, they keep what they have.
 func TestKernelsControlChanges(t *testing.T) {

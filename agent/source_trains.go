@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/limits"
+	"godwit/agent/peer"
+	"godwit/agent/probe"
+	"godwit/agent/ways"
+	"godwit/policy"
+	"godwit/transfer/paths"
+)
+
+// What a path loses is found out by a train of small packets, for the prediction alone.
+const (
+	trainPackets = 150
+	trainEvery   = time.Millisecond
+	// trainShare is what of its rate a path is to carry of that, and trainFewest are the packets that tell something: a path too slow for
+	// them within trainLimit is not tried.
+	trainShare, trainFewest = 0.2, 50
+	trainLimit              = 300 * time.Millisecond
+	// trainBelieved is of how many lost packets on it is believed that the path loses some by itself.
+	trainBelieved = 3
+)
+
+// train is how many packets a path of so many bit/s (0: unknown) is tried with, and how far apart.
+func train(rate int64) (packets int, every time.Duration) {
+	every = trainEvery
+	if rate > 0 {
+		every = max(every, time.Duration(probe.Least*8/(trainShare*float64(rate))*float64(time.Second)))
+	}
+	if packets = min(trainPackets, int(trainLimit/every)); packets < trainFewest {
+		packets = 0
+	}
+	return packets, every
+}
+
+// beginTrains begins to find out what memory's paths lose, beside the rest of the check; nothing hangs on it.
+func (m *outgoing) beginTrains(ctx context.Context, n config.Neighbour) {
+	m.work.trains = map[[2]netip.Addr]<-chan probe.Train{}
+	token := m.work.accepted.Token
+	for _, p := range m.paths(n) {
+		packets, every := train(p.Rate)
+		if packets == 0 {
+			continue
+		}
+		answer := make(chan probe.Train, 1)
+		m.work.trains[ways.Ends(p)] = answer
+		go func() {
+			ctx, cancel := limits.RoundTrip.On(ctx)
+			defer cancel()
+			out, err := probe.Loss(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), token, packets, every)
+			if err != nil {
+				m.a.log.Info("what a path loses is not known", "migration", m.plan.ID, "path", p.Name, "error", err)
+				out = probe.Train{}
+			}
+			answer <- out
+		}()
+	}
+}
+
+// loses is what a train tells of a path: each way the same, as nobody knows by which a packet was lost.
+func loses(t probe.Train) policy.Loses {
+	lost := t.Sent - t.Answered
+	if lost < trainBelieved || t.Answered == 0 {
+		return policy.Loses{RTT: t.RTT}
+	}
+	return policy.Loses{Share: 1 - math.Sqrt(float64(t.Answered)/float64(t.Sent)), RTT: t.RTT}
+}
+
+// lossNote says what a path will carry of its rate, bit/s (0: unknown).
+func lossNote(p peer.Path, lost policy.Loses, control string, most float64) string {
+	of := ""
+	if p.Rate > 0 {
+		of = fmt.Sprintf(" of %.3g", float64(p.Rate)/1e6)
+	}
+	return fmt.Sprintf("path %s lost %.1f %% of small packets: a connection by %s, which takes that for congestion, is foreseen to carry %.2g%s Mbit/s",
+		p.Name, 100*lost.Share, control, most/1e6, of)
+}
+
+// lossy is what memory's paths lose, of all that goes over them.
+type lossy struct {
+	policy.Loses
+	rate int64 // what all carry, bit/s; 0: unknown
+	note string
+}
+
+// lossyPaths waits for the trains. Paths that answered none of theirs are taken to lose nothing, as they may be down for a while.
+func (m *outgoing) lossyPaths(n config.Neighbour) (out lossy) {
+	out.RTT, out.rate = m.pauseRTT(), m.carried(n)
+	all := m.answering(m.paths(n))
+	heeds := ""
+	var sum, rates float64
+	known := len(all) > 0
+	for _, p := range all {
+		lost := policy.Loses{}
+		if answer := m.work.trains[ways.Ends(p)]; answer != nil {
+			train := <-answer
+			m.work.trains[ways.Ends(p)] = nil
+			lost = loses(train)
+		}
+		rate := float64(p.Rate)
+		if lost.Share > 0 {
+			heeds = paths.HeedsLoss(m.plan.OwnPath() && p.Rate > 0)
+			most := float64(lost.Carries()*8) * max(1, float64(channelsOver(m.plan, len(all)))/float64(len(all)))
+			if heeds != "" && (rate == 0 || most < rate) {
+				out.note = lossNote(p, lost, heeds, most)
+				rate = most
+			}
+		}
+		known = known && rate > 0
+		sum, rates = sum+rate*lost.Share, rates+rate
+	}
+	if known {
+		out.Share = sum / rates
+		if carried := int64(rates * (1 - out.Share)); out.rate == 0 || carried < out.rate {
+			out.rate = carried
+		}
+	}
+	return out
+}
