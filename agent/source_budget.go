@@ -75,18 +75,21 @@ func foreseen(look policy.Look, copying *policy.Copying) string {
 }
 
 // noteForecast says before the first byte that the budget is less than what is foreseen.
-func (m *outgoing) noteForecast(f policy.Forecast) {
-	about := f.Downtime.Round(10 * time.Millisecond)
+func (m *outgoing) noteForecast(f policy.Forecast, unsure bool) {
+	about := fmt.Sprint(f.Downtime.Round(10 * time.Millisecond))
+	if unsure {
+		about += fmt.Sprintf(" (no stop-and-copy to %s has shown yet how fast both hosts are: it may be half or twice as long)", m.plan.To)
+	}
 	switch {
 	case f.Downtime <= m.plan.Downtime:
 	case m.plan.Mode == "stopcopy":
-		m.rec.Note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %v, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",
+		m.rec.Note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %s, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",
 			about, m.plan.Downtime))
 	case m.work.mayFollow:
-		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %v, and the downtime budget is %v: it may begin again with mode hybrid, in which the rest of memory follows the guest",
+		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %s, and the downtime budget is %v: it may begin again with mode hybrid, in which the rest of memory follows the guest",
 			about, m.plan.Downtime))
 	default:
-		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %v, and the downtime budget is %v: it may be given up; %s",
+		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %s, and the downtime budget is %v: it may be given up; %s",
 			about, m.plan.Downtime, m.cures()))
 	}
 }

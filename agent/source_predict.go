@@ -33,16 +33,14 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 		facts.Memory, facts.Content, facts.Known = basis.Bytes, basis.Content, basis.Known
 		facts.Ratio, facts.Again, facts.DirtyRate, facts.Written = basis.Ratio, basis.Again, basis.DirtyRate, basis.Written
 	}
+	unsure := false
 	if m.plan.OwnPath() {
-		if m.work.facts.Accel == "tcg" {
-			facts.Speed = emulatedSpeed
-		}
-		facts.Speed = m.a.records.Copied(m.plan.To, facts.Rate).Foresee(facts.Speed)
+		facts.Speed, unsure = m.speed(facts.Rate, basis)
 	}
 	requested, _ := m.rec.Moments()
 	facts.Spent = time.Duration(m.rec.Now() - requested)
 	f := policy.Predict(facts)
-	m.noteForecast(f)
+	m.noteForecast(f, unsure)
 	m.notePath(path.note, facts.Disks, f)
 	m.rec.Edit(func(r *record.Report) {
 		r.Predicted = &record.Prediction{
@@ -54,6 +52,26 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 		}
 		r.MemoryBytes = memory
 	})
+}
+
+// speed is how many bytes of memory per second both ends are foreseen to handle over paths of that rate (0: as many as those carry), and whether
+// it may as well be twice as many, or half: copies of running guests tell of a guest that stands still only that it is no slower, as its
+// processors are those that copy.
+func (m *outgoing) speed(rate int64, basis *sample.Basis) (speed int64, unsure bool) {
+	if m.work.facts.Accel == "tcg" {
+		speed = emulatedSpeed
+	}
+	speed = m.a.records.Copied(m.plan.To, rate, false).Foresee(speed)
+	if m.plan.Mode != "stopcopy" || speed == 0 {
+		return speed, false
+	}
+	if stopped := m.a.records.Copied(m.plan.To, rate, true); stopped.Handled > 0 {
+		return stopped.Foresee(speed), false
+	}
+	if basis != nil && basis.Fastest > speed {
+		return policy.Between(speed, basis.Fastest), true
+	}
+	return speed, false
 }
 
 // emulatedSpeed is how many bytes of an emulated guest's memory, zeros left out, both ends handle per second, as long as no

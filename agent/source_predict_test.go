@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/sample"
 	"godwit/migration"
+	"godwit/policy"
 )
 
 // TestStopcopySaysItsPause: who asks for stop-and-copy hears for how long the guest will stand still,
@@ -60,6 +62,57 @@ func TestPredictionByTheSample(t *testing.T) {
 		got := float64(m.rec.Snapshot().Predicted.WireBytes) / (1 << 20) / 1.04
 		if got < float64(c.wire)*0.98 || got > float64(c.wire)*1.03 {
 			t.Errorf("%s: %.0f MiB, want %d", name, got, c.wire)
+		}
+	}
+}
+
+// TestSpeedOfStopcopy: a guest that stands still is copied no slower than one that runs, and as fast as the last that did; where none has, the
+// forecast says that it is not sure.
+func TestSpeedOfStopcopy(t *testing.T) {
+	const mb = 1_000_000
+	basis := &sample.Basis{Fastest: 200 * mb}
+	for name, c := range map[string]struct {
+		mode   string
+		basis  *sample.Basis
+		copied time.Duration // an earlier stopcopy's pause; 0: there was none
+		want   int64
+		unsure bool
+	}{
+		"it runs":                         {"precopy", basis, 0, 50 * mb, false},
+		"nobody knows":                    {"stopcopy", basis, 0, 100 * mb, true},
+		"nothing was measured":            {"stopcopy", nil, 0, 50 * mb, false},
+		"it cannot be faster":             {"stopcopy", &sample.Basis{Fastest: 40 * mb}, 0, 50 * mb, false},
+		"one has shown it":                {"stopcopy", basis, 4096 * time.Millisecond, 10 * mb, false},
+		"one has shown it, and this runs": {"precopy", basis, 4096 * time.Millisecond, 50 * mb, false},
+	} {
+		m, _ := budgeted(t, c.mode, 300*time.Millisecond, 20*time.Millisecond)
+		m.work.facts.Accel = "tcg"
+		if c.copied > 0 {
+			rec := record.New("paris", migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Mode: "stopcopy"}, time.Now())
+			rec.Edit(func(r *record.Report) {
+				r.Mode, r.Paused, r.Resumed, r.DataPath = "stopcopy", 1, 1+int64(c.copied), &record.DataPath{Pages: map[string]int64{"raw": 10000}}
+			})
+			rec.End(migration.Completed, nil, time.Now())
+			m.a.records.Add(rec)
+		}
+		if speed, unsure := m.speed(100e6, c.basis); unsure != c.unsure || math.Abs(float64(speed-c.want)) > 0.01*float64(c.want) {
+			t.Errorf("%s: %d, not sure %v; want %d, %v", name, speed, unsure, c.want, c.unsure)
+		}
+	}
+}
+
+// TestForecastSaysWhatItRestsOn: that writes to a disk will wait, and that nobody knows how fast hosts are.
+func TestForecastSaysWhatItRestsOn(t *testing.T) {
+	m, n := budgeted(t, "stopcopy", 300*time.Millisecond, 20*time.Millisecond)
+	m.work.facts.Accel, m.work.facts.Memory, m.work.offer.Touched = "tcg", 1<<30, 1<<30
+	looked := make(chan diskLook, 1)
+	looked <- diskLook{facts: policy.DiskFacts{Bytes: 1 << 30, Packed: 1 << 30, Writes: 1000, Size: 4096}}
+	m.work.disksLooked = looked
+	m.predict(t.Context(), n, &sample.Basis{Bytes: 1 << 30, Content: 1 << 30, Known: 1 << 30, Ratio: 1, Again: 1, Fastest: 200e6})
+	notes := m.rec.Snapshot().Notes
+	for _, want := range []string{"no stop-and-copy to rome has shown yet", "it writes to its disks 1000 times a second"} {
+		if !slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, want) }) {
+			t.Errorf("not said: %s; %q", want, notes)
 		}
 	}
 }

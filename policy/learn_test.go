@@ -29,3 +29,12 @@ func TestCopied(t *testing.T) {
 		}
 	}
 }
+
+// TestBetween: of what may be so or so much a forecast in the middle is wrong by the same factor at both ends.
+func TestBetween(t *testing.T) {
+	for _, c := range [][3]int64{{50, 200, 100}, {50, 50, 50}, {50, 10, 50}, {1 << 40, 1 << 42, 1 << 41}, {0, 9, 0}} {
+		if got := Between(c[0], c[1]); got < c[2]*999/1000 || got > c[2]*1001/1000 {
+			t.Errorf("%v: %d", c, got)
+		}
+	}
+}

@@ -31,22 +31,34 @@ func TestCopiedTo(t *testing.T) {
 	add("m-5", "rome", 50, 5000, func(r *Report) { r.From, r.To = "rome", "paris" })
 	add("m-6", "oslo", 60, 6000, as)
 	want := policy.Copied{Handled: 3 * 2000 * 4096, Took: 3 * time.Second, Wire: 2000, Rate: 20e6}
-	if got := s.Copied("rome", 100e6); got != want {
+	if got := s.Copied("rome", 100e6, false); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	add("m-7", "rome", 70, 7000, func(r *Report) {
 		r.PostCopy, r.MemoryDone = &PostCopy{}, r.Phases[1].Start+int64(8*time.Second)
 	})
-	if got := s.Copied("rome", 100e6); got.Handled != 3*7000*4096 || got.Took != 8*time.Second {
+	if got := s.Copied("rome", 100e6, false); got.Handled != 3*7000*4096 || got.Took != 8*time.Second {
 		t.Errorf("pages followed the guest: %+v", got)
 	}
 	add("m-8", "rome", 80, 10, func(r *Report) {
 		r.PostCopy, r.MemoryDone = &PostCopy{Refills: 1}, r.Phases[1].Start+int64(20*time.Second)
 	})
-	if got := s.Copied("rome", 100e6); got.Handled != 3*7000*4096 || got.Took != 8*time.Second {
+	if got := s.Copied("rome", 100e6, false); got.Handled != 3*7000*4096 || got.Took != 8*time.Second {
 		t.Errorf("pages were sent again, as an agent had ended: %+v", got)
 	}
-	if got := s.Copied("bonn", 100e6); got.Handled != 0 {
+	if got := s.Copied("rome", 100e6, true); got.Handled != 0 {
+		t.Errorf("no guest stood still: %+v", got)
+	}
+	add("m-9", "rome", 90, 9000, func(r *Report) {
+		r.Mode, r.Paused, r.Resumed = "stopcopy", int64(time.Second), int64(5*time.Second)
+	})
+	if got := s.Copied("rome", 100e6, true); got.Handled != 3*9000*4096 || got.Took != policy.Began(4*time.Second) {
+		t.Errorf("a guest stood still: %+v", got)
+	}
+	if got := s.Copied("rome", 100e6, false); got.Handled != 3*7000*4096 {
+		t.Errorf("one that ran counts: %+v", got)
+	}
+	if got := s.Copied("bonn", 100e6, false); got.Handled != 0 {
 		t.Errorf("nothing went there: %+v", got)
 	}
 }

@@ -339,12 +339,13 @@ func (r *Record) Aborted(why *migration.Problem) {
 	r.Add(Event{Kind: "event", Name: migration.MigrationAborted, Text: text})
 }
 
-// copied is its copy of memory, if it went to that host over our own data path, and its place among what has ended; 0: it is not.
-func (r *Record) copied(to string) (c policy.Copied, place int64) {
+// copied is its copy of memory, if it went to that host over our own data path, of a guest that ran or of one that was stopped, and its place among
+// what has ended; 0: it is not.
+func (r *Record) copied(to string, stopped bool) (c policy.Copied, place int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rep := &r.report
-	if rep.From != r.host || rep.To != to || rep.Outcome != migration.Completed || rep.DataPath == nil || rep.Mode == "stopcopy" {
+	if rep.From != r.host || rep.To != to || rep.Outcome != migration.Completed || rep.DataPath == nil || (rep.Mode == "stopcopy") != stopped {
 		return c, 0
 	}
 	if rep.PostCopy != nil && rep.PostCopy.Refills > 0 { // the data path is of what was still missing, and the time of all
@@ -357,6 +358,9 @@ func (r *Record) copied(to string) (c policy.Copied, place int64) {
 				c.Took = time.Duration(rep.MemoryDone - span.Start)
 			}
 		}
+	}
+	if stopped {
+		c.Took = policy.Began(rep.StoodStill())
 	}
 	for coding, n := range rep.DataPath.Pages {
 		if coding != CodingNames[pages.Zero] {

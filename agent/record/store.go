@@ -142,12 +142,13 @@ func begunBy(now time.Time) func(Report) int64 {
 	}
 }
 
-// Copied is the last copy of memory to that host over our own data path, since this agent was started; paths there carry rate.
-func (s *Store) Copied(to string, rate int64) policy.Copied {
+// Copied is the last copy of memory to that host over our own data path, since this agent was started, of a guest that ran, or of one that
+// stood still (stop-and-copy); paths there carry rate.
+func (s *Store) Copied(to string, rate int64, stopped bool) policy.Copied {
 	var last policy.Copied
 	var latest int64
 	for _, rec := range s.All() {
-		if copied, place := rec.copied(to); place > latest {
+		if copied, place := rec.copied(to, stopped); place > latest {
 			last, latest = copied, place
 		}
 	}
