@@ -20,6 +20,8 @@ import (
 const (
 	trainPackets = 150
 	trainEvery   = time.Millisecond
+	// trainLonger is how many times as many there are where each loss costs: one in a hundred is a tenth of what the path carries then.
+	trainLonger = 3
 	// trainShare is what of its rate a path is to carry of that, and trainFewest are the packets that tell something: a path too slow for
 	// them within trainLimit is not tried.
 	trainShare, trainFewest = 0.2, 50
@@ -28,13 +30,18 @@ const (
 	trainBelieved = 3
 )
 
-// train is how many packets a path of so many bit/s (0: unknown) is tried with, and how far apart.
-func train(rate int64) (packets int, every time.Duration) {
-	every = trainEvery
+// train is how many packets a path of so many bit/s (0: unknown) is tried with, and how far apart; heeds: by connections that take losses for
+// congestion.
+func train(rate int64, heeds bool) (packets int, every time.Duration) {
+	every, packets = trainEvery, trainPackets
+	limit := trainLimit
+	if heeds {
+		packets, limit = trainLonger*packets, trainLonger*limit
+	}
 	if rate > 0 {
 		every = max(every, time.Duration(probe.Least*8/(trainShare*float64(rate))*float64(time.Second)))
 	}
-	if packets = min(trainPackets, int(trainLimit/every)); packets < trainFewest {
+	if packets = min(packets, int(limit/every)); packets < trainFewest {
 		packets = 0
 	}
 	return packets, every
@@ -45,7 +52,7 @@ func (m *outgoing) beginTrains(ctx context.Context, n config.Neighbour) {
 	m.work.trains = map[[2]netip.Addr]<-chan probe.Train{}
 	token := m.work.accepted.Token
 	for _, p := range m.paths(n) {
-		packets, every := train(p.Rate)
+		packets, every := train(p.Rate, m.heedsLoss(p) != "")
 		if packets == 0 {
 			continue
 		}
@@ -62,6 +69,11 @@ func (m *outgoing) beginTrains(ctx context.Context, n config.Neighbour) {
 			answer <- out
 		}()
 	}
+}
+
+// heedsLoss is the congestion control by which memory's connections over a path take losses for congestion; "": they do not.
+func (m *outgoing) heedsLoss(p peer.Path) string {
+	return paths.HeedsLoss(m.plan.OwnPath() && p.Rate > 0)
 }
 
 // loses is what a train tells of a path: each way the same, as nobody knows by which a packet was lost.
@@ -94,7 +106,6 @@ type lossy struct {
 func (m *outgoing) lossyPaths(n config.Neighbour) (out lossy) {
 	out.RTT, out.rate = m.pauseRTT(), m.carried(n)
 	all := m.answering(m.paths(n))
-	heeds := ""
 	var sum, rates float64
 	known := len(all) > 0
 	for _, p := range all {
@@ -103,10 +114,14 @@ func (m *outgoing) lossyPaths(n config.Neighbour) (out lossy) {
 			train := <-answer
 			m.work.trains[ways.Ends(p)] = nil
 			lost = loses(train)
+			if heeds := m.heedsLoss(p); heeds != "" && lost.Share == 0 && train.Answered > 0 && train.Answered < train.Sent {
+				out.note = fmt.Sprintf("path %s lost %d of %d small packets, which may have been chance: where it goes on to lose some the move takes longer than foreseen, as connections by %s take that for congestion",
+					p.Name, train.Sent-train.Answered, train.Sent, heeds)
+			}
 		}
 		rate := float64(p.Rate)
 		if lost.Share > 0 {
-			heeds = paths.HeedsLoss(m.plan.OwnPath() && p.Rate > 0)
+			heeds := m.heedsLoss(p)
 			most := float64(lost.Carries()*8) * max(1, float64(channelsOver(m.plan, len(all)))/float64(len(all)))
 			if heeds != "" && (rate == 0 || most < rate) {
 				out.note = lossNote(p, lost, heeds, most)

@@ -15,7 +15,10 @@ import (
 // TestTrain: a path is tried with no more than it carries at a small part of its rate, and not at all where that would tell nothing.
 func TestTrain(t *testing.T) {
 	for rate, want := range map[int64]int{0: trainPackets, 1e9: trainPackets, 5e6: trainPackets, 1e6: 58, 500e3: 0, 8e3: 0} {
-		packets, every := train(rate)
+		packets, every := train(rate, false)
+		if more, _ := train(rate, true); more < packets || want == trainPackets && more != trainLonger*trainPackets {
+			t.Errorf("%d bit/s: %d packets, and %d where losses cost", rate, packets, more)
+		}
 		if packets != want || packets > 0 && (time.Duration(packets)*every > trainLimit || rate > 0 && probe.Least*8/every.Seconds() > 1.001*trainShare*float64(rate)) {
 			t.Errorf("%d bit/s: %d packets, one each %v; want %d", rate, packets, every, want)
 		}
