@@ -41,6 +41,7 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 	facts.Spent = time.Duration(m.rec.Now() - requested)
 	f := policy.Predict(facts)
 	m.noteForecast(f, unsure)
+	m.noteBeside()
 	m.notePath(path.note, facts.Disks, f)
 	m.rec.Edit(func(r *record.Report) {
 		r.Predicted = &record.Prediction{

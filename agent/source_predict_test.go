@@ -101,18 +101,25 @@ func TestSpeedOfStopcopy(t *testing.T) {
 	}
 }
 
-// TestForecastSaysWhatItRestsOn: that writes to a disk will wait, and that nobody knows how fast hosts are.
+// TestForecastSaysWhatItRestsOn: that writes to a disk will wait, that nobody knows how fast hosts are, and that another guest is on its way.
 func TestForecastSaysWhatItRestsOn(t *testing.T) {
 	m, n := budgeted(t, "stopcopy", 300*time.Millisecond, 20*time.Millisecond)
 	m.work.facts.Accel, m.work.facts.Memory, m.work.offer.Touched = "tcg", 1<<30, 1<<30
+	for id, to := range map[string]string{"m-00000002": "rome", "m-00000003": "oslo"} {
+		rec := record.New("paris", migration.Plan{ID: id, Guest: "to-" + to, From: "paris", To: to}, time.Now())
+		m.a.records.Add(rec)
+	}
 	looked := make(chan diskLook, 1)
 	looked <- diskLook{facts: policy.DiskFacts{Bytes: 1 << 30, Packed: 1 << 30, Writes: 1000, Size: 4096}}
 	m.work.disksLooked = looked
 	m.predict(t.Context(), n, &sample.Basis{Bytes: 1 << 30, Content: 1 << 30, Known: 1 << 30, Ratio: 1, Again: 1, Fastest: 200e6})
 	notes := m.rec.Snapshot().Notes
-	for _, want := range []string{"no stop-and-copy to rome has shown yet", "it writes to its disks 1000 times a second"} {
+	for _, want := range []string{"no stop-and-copy to rome has shown yet", "it writes to its disks 1000 times a second", "to-rome moves there, too"} {
 		if !slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("not said: %s; %q", want, notes)
 		}
+	}
+	if slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, "oslo") }) {
+		t.Errorf("a guest that goes elsewhere is told of: %q", notes)
 	}
 }

@@ -63,14 +63,13 @@ runs there, for how long it would stand still, and what would be sent. Nothing i
 
 A prediction looks at a sample of the guest's memory, twice: what of it is zeros, what the guest
 writes, and, for the transfers lanes and mptcp, what the destination has already (memory kept of
-an earlier visit, the guest's image, what guests brought that are on their way there) and how far
-the rest packs, as it would be packed for these paths. It looks at what the guest's disks hold, and
-how often the guest writes to them meanwhile; it takes those writes to be anywhere in that. It takes
+an earlier visit, the guest's image) and how far the rest packs, as it would be packed for these
+paths. It looks at what the guest's disks hold, and how often the guest writes to them meanwhile; it takes those writes to be anywhere in that. It takes
 the paths to be as fast as configured, but for what they lose: of a train of small packets it is seen
 how many come back, where a path is fast enough for them. It takes both hosts to be as fast as at the
 last move between them; before the first, as fast as the paths (an emulated guest as slow as such are).
-It knows nothing of what else will use the paths, of pages that guests share and nobody has brought
-yet, or of how long hooks take. What it is not sure of it says in a note.`,
+It knows nothing of what else will use the paths, of pages that guests share which move at the same time,
+or of how long hooks take. What it is not sure of it says in a note.`,
 		Example: "  godwit plan web sanjose\n  godwit plan web sanjose --bandwidth 50mbit --json",
 		Args:    argsExactly(2, "a guest and a site"),
 		RunE:    flags.requests(showPlan),
