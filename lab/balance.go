@@ -1,8 +1,8 @@
 package lab
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -17,7 +17,7 @@ import (
 // balance is the difference between edges and guest at one time.
 type balance struct {
 	guest   string
-	boot    int // how often the lab had booted it again: its own counters begin anew with each
+	boot    int // how often its own counters had begun anew: with each boot, and each start of its program
 	at      time.Time
 	missing map[netip.Addr]flowCount // of each address: counted at one end and not (yet) at the other
 	byLinks int64                    // of those, what links dropped before, in tunnels
@@ -115,7 +115,7 @@ func (r *run) takeBalance(ctx context.Context, leave func(guest string) bool) (m
 		b.guest = g.Name
 		r.mu.Lock()
 		if b.boot != r.boots[g.Name] {
-			b.err = fmt.Errorf("the guest was booted again meanwhile")
+			b.err = fmt.Errorf("%w meanwhile", errAnew)
 		}
 		r.balances = append(r.balances, b)
 		r.mu.Unlock()
@@ -169,6 +169,7 @@ func (r *run) balanceOf(ctx context.Context, name string, links map[string]wan.C
 		edge[a] = flowCount{toGuest: after[a].toGuest, fromGuest: before[a].fromGuest}
 	}
 	r.mu.Lock()
+	b.boot += r.beganAnew(name, counters.Start)
 	r.held.got(name, own, b.boot > 0)
 	b.missing = missing(r.held.passed(name, edge, addrs), own, b.boot > 0)
 	r.mu.Unlock()
@@ -285,22 +286,28 @@ func (b *bounds) within() int64 {
 // clients', such as the echo by which a tunnel is tried: as many are not taken off any more.
 //
 // Where the guest could not be read to the end, as its QEMU or its agent was gone, what was on its way at the last
-// reading is not told from what was lost: there is a number only if it is 0.
+// reading is not told from what was lost: there is a number only if it is 0. Nor is it known what links dropped in such tunnels
+// where packets were on their way as the guest's counters began anew.
 func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	all := bounds{unread, unread, unread}
 	strange, linked := int64(0), false
 	var why, open error // open: why nothing was read after the last that could be
 	var read []*balance
 	boot := r.bootBy(guest, to)
+	var first *balance // of the counters that had begun anew
 	for i := range r.balances {
 		b := &r.balances[i]
 		switch at := b.at.UnixNano(); {
 		case b.guest != guest || b.boot < boot:
 		case b.boot > boot:
-			open = errors.New("the guest was booted again")
+			open = errAnew
 		case b.err != nil:
 			why, open = b.err, b.err
 		default:
+			if boot > 0 {
+				first = cmp.Or(first, b)
+				b = b.since(first)
+			}
 			open, read = nil, append(read, b)
 			strange, linked = max(strange, min(-b.lost(), b.byLinks)), linked || b.byLinks != 0
 			all.take(at, from, to, b.lost()+strange)
@@ -316,11 +323,14 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 		return 0, fmt.Errorf("edges and guest could not be compared once it was over")
 	}
 	if all.latest == unread && boot > 0 {
-		return 0, fmt.Errorf("the guest was booted again, and its counters began anew")
+		return 0, fmt.Errorf("%w, and its counters began anew", errAnew)
 	}
 	n := all.within()
 	if !linked {
 		n = byWays(read, from, to)
+	}
+	if boot > 0 && strange > 0 && open == nil {
+		open = fmt.Errorf("%w while packets were on their way, and links dropped some", errAnew)
 	}
 	if n > 0 && open != nil {
 		return 0, &boundError{n, open}
@@ -357,24 +367,4 @@ type boundError struct {
 // Error tells both.
 func (e *boundError) Error() string {
 	return fmt.Sprintf("%d at most: what was on its way at the last reading is not known to have arrived: %v", e.most, e.why)
-}
-
-// bootBy is which boot of a guest the first reading after a time is of.
-func (r *run) bootBy(guest string, at int64) int {
-	for i := range r.balances {
-		if b := &r.balances[i]; b.guest == guest && b.err == nil && b.at.UnixNano() >= at {
-			return b.boot
-		}
-	}
-	return 0
-}
-
-// bootsAgain notes that a guest begins anew.
-func (r *run) bootsAgain(guest string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.boots == nil {
-		r.boots = map[string]int{}
-	}
-	r.boots[guest]++
 }

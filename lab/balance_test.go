@@ -65,6 +65,9 @@ func TestDropped(t *testing.T) {
 	booted := func(at, missing int64) balance {
 		return balance{guest: "web", at: time.Unix(0, at), missing: of(missing, 0), boot: 1}
 	}
+	bootedLinks := func(at, fromGuest, byLinks int64) balance {
+		return balance{guest: "web", at: time.Unix(0, at), missing: of(0, fromGuest), byLinks: byLinks, boot: 1}
+	}
 	others := balance{guest: "db", at: time.Unix(0, 900), missing: of(7, 7)}
 	for _, c := range []struct {
 		name     string
@@ -98,10 +101,13 @@ func TestDropped(t *testing.T) {
 		{"other guests do not count", []balance{read(50, 0, 0), read(250, 2, 0), others}, 2, ""},
 		{"nothing was read after", []balance{read(50, 1, 0), read(150, 1, 0)}, 0, "could not be compared once it was over"},
 		{"nothing could be read after", []balance{read(50, 1, 0), read(150, 1, 0), failed(250)}, 0, "could not be compared once it was over: no answer"},
-		{"booted again in the window", []balance{read(50, 0, 0), booted(250, 4000)}, 0, "booted again"},
+		{"booted again in the window", []balance{read(50, 0, 0), booted(250, 4000)}, 0, "started again, and its counters began anew"},
 		{"booted again before it", []balance{read(20, 0, 0), booted(50, 4000), booted(250, 4002)}, 2, ""},
 		{"booted again after it", []balance{read(50, 0, 0), read(250, 1, 0), booted(900, 4000)}, 0, "1 at most"},
 		{"booted again after it, when all had come", []balance{read(50, 0, 0), read(250, 0, 0), booted(900, 4000)}, 0, ""},
+		{"booted again before it, and links drop some in it", []balance{bootedLinks(50, -4000, 3), bootedLinks(250, -3995, 8)}, 0, ""},
+		{"the same, and a host lost one", []balance{bootedLinks(50, -4000, 3), bootedLinks(250, -3994, 8)}, 1, ""},
+		{"the same, but some were on their way as it was booted", []balance{bootedLinks(20, -4000, 0), bootedLinks(50, -4002, 3), bootedLinks(250, -3994, 8)}, 0, "at most"},
 		{"nothing was read", []balance{others}, 0, "could not be compared"},
 		{"every reading failed", []balance{failed(50), failed(250)}, 0, "no answer"},
 	} {

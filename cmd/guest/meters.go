@@ -93,7 +93,7 @@ func (m *meters) watch(nic nicID) {
 
 // counters answers the method of that name.
 func (n *node) counters(context.Context, struct{}) (any, error) {
-	var c guest.Counters
+	c := guest.Counters{Start: n.start}
 	var err error
 	if c.Meter, err = n.meters.read(); err != nil {
 		c.MeterError = err.Error()

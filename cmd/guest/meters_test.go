@@ -154,6 +154,20 @@ func TestUseIsSeenForGood(t *testing.T) {
 	grows("on a NIC that was plugged in", "far2", plugged, netip.MustParseAddr(later))
 }
 
+// TestCountersTellTheirStart: counts of a program that was started again are told from those of the one before.
+func TestCountersTellTheirStart(t *testing.T) {
+	start := func(n *node) uint64 {
+		t.Helper()
+		c, err := n.counters(t.Context(), struct{}{})
+		must(t, err)
+		return c.(guest.Counters).Start
+	}
+	first, second := newNode(&family{}), newNode(&family{})
+	if a, b := start(first), start(second); a == 0 || b == 0 || a == b || start(first) != a {
+		t.Errorf("starts %d, %d, and the first again %d", a, b, start(first))
+	}
+}
+
 // TestUncountedDatagramsAreTold: a guest whose kernel cannot count them says so with what uses an address, for as long as that is so; a NIC
 // that went as it was to be counted on is no matter.
 func TestUncountedDatagramsAreTold(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -34,11 +35,12 @@ type node struct {
 	moves    follow.Moves
 	stayed   follow.Stayed
 	ready    lastReady
-	leave    bool // settings are left alone
+	leave    bool   // settings are left alone
+	start    uint64 // see guest.Counters
 }
 
 func newNode(children *family) *node {
-	n := &node{children: children}
+	n := &node{children: children, start: rand.Uint64() | 1}
 	n.meters.watchAll() // now: loading a program takes long under emulation, and a handover has no time for it
 	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Complete: children.complete, Spin: func() *exec.Cmd {
 		return exec.Command("/proc/self/exe", spinArgument)

@@ -243,4 +243,6 @@ type Counters struct {
 	Meter []Metered `json:"meter,omitempty"`
 	// MeterError says why there is no Meter.
 	MeterError string `json:"meter_error,omitempty"`
+	// Start is another number with each start of the guest's program, as its counts begin anew. 0: it does not say.
+	Start uint64 `json:"start,omitempty"`
 }
