@@ -269,8 +269,9 @@ func (m *incoming) tellLoaded(ctx context.Context, machine vm.Machine) {
 		if ctx.Err() != nil {
 			return
 		}
-		why := &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-			"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), m.plan.From, p, qemu.Complaint(m.dir)))}
+		fault := m.laneFault()
+		why := &migration.Problem{Code: codeOf(fault), Text: fmt.Sprintf(
+			"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, fault, m.plan.From, p, qemu.Complaint(m.dir)))}
 		m.broke.Store(why) // its source may ask at once, for the same reason
 		in = migration.Input{Kind: migration.Fault, Problem: cmp.Or(m.turnedBack(ctx), why)}
 	}

@@ -102,7 +102,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 		in.Kind = migration.Lose
 	case ask.Released && ask.Epoch <= m.plan.Epoch:
 		in.Kind = migration.AskRefusal
-		ask.Text += m.unloaded(r.Context())
+		ask.Problem = m.unloaded(r.Context(), ask.Problem)
 	}
 	if err := m.tell(r.Context(), in); err != nil {
 		return nil, err
@@ -122,15 +122,15 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 // guest stands still meanwhile.
 const unloadedSoon = 200 * time.Millisecond
 
-// unloaded is why memory that came was not loaded, to follow what the source's QEMU has to say of that, which is no more than that its
-// sibling failed; "" where nothing is known to be wrong with it.
-func (m *incoming) unloaded(ctx context.Context) string {
+// unloaded is what the source's QEMU has to say of memory that was not loaded, which is no more than that its sibling failed, followed by why that
+// is, with that code; as it is where nothing is known to be wrong with what came.
+func (m *incoming) unloaded(ctx context.Context, said migration.Problem) migration.Problem {
 	for until := time.Now().Add(unloadedSoon); ; {
 		switch why := m.broke.Load(); {
 		case why != nil:
-			return "; " + why.Text
+			return migration.Problem{Code: why.Code, Text: said.Text + "; " + why.Text}
 		case time.Now().After(until) || !sleep(ctx, unloadedSoon/20):
-			return ""
+			return said
 		}
 	}
 }

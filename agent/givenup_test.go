@@ -2,14 +2,19 @@ package agent
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/agent/agenttest"
 	"godwit/agent/disks"
 	"godwit/agent/peer"
 	"godwit/agent/talk"
 	"godwit/migration"
+	"godwit/transfer/paths"
 	"godwit/vm"
 	"godwit/vm/qemu/qmp"
 )
@@ -43,6 +48,48 @@ func TestCopyGivenUpThere(t *testing.T) {
 		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.landing, c.err) }))
 		agenttest.Refused(t, name, m.copyEnded(t.Context(), vm.Progress{Error: "broken pipe"}), c.code, c.words)
 		agenttest.Refused(t, name+" as it begins", m.notBegun(t.Context(), errors.New("broken pipe")), c.code, c.words)
+	}
+}
+
+// fullWay is what carried memory until a disk was full.
+type fullWay struct {
+	forwarder
+	err error
+}
+
+func (w fullWay) Err() error { return w.err }
+
+// TestDiskFullIsToldByItsHost: a copy that ended as a disk was full is told as that, with the host that has it; what the destination says of what
+// the source's lanes ended by follows from that.
+func TestDiskFullIsToldByItsHost(t *testing.T) {
+	here := fmt.Errorf("spill: %w", &fs.PathError{Op: "write", Path: "/var/lib/godwit/(unnamed)", Err: unix.ENOSPC})
+	there := fmt.Errorf("lane 1: %w", &paths.PeerError{Text: "write mirror: disk quota exceeded"})
+	gone := talk.LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeCapacity, Text: "guest web did not arrive whole on rome: no space left on device"}}
+	for name, c := range map[string]struct {
+		ended error
+		says  error // instead of gone
+		code  migration.Code
+		words string
+	}{
+		"the source's":                          {here, nil, migration.CodeCapacity, "a disk of paris is full: broken pipe; spill: write /var/lib/godwit"},
+		"the destination's":                     {there, nil, migration.CodeCapacity, "rome has given it up: guest web did not arrive whole on rome: no space left"},
+		"the destination's, which says nothing": {there, errors.New("who are you"), migration.CodeCapacity, "the other end: write mirror: disk quota exceeded"},
+		"something else":                        {errors.New("broken"), errors.New("who are you"), migration.CodeHypervisor, "QEMU ended the copy: broken pipe; broken"},
+		"something else of the other end's":     {&paths.PeerError{Text: "bad frame"}, errors.New("who are you"), migration.CodeHypervisor, "the other end: bad frame"},
+	} {
+		a, _ := served(t)
+		m := leaving(a)
+		m.work.forward = fullWay{err: c.ended}
+		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, gone, c.says) }))
+		agenttest.Refused(t, name, m.copyEnded(t.Context(), vm.Progress{Error: "broken pipe"}), c.code, c.words)
+	}
+	for _, ended := range []error{here, fmt.Errorf("lane: %w", &paths.PeerError{Text: "spill: no space left on device"})} {
+		if got := codeOf(ended); got != migration.CodeCapacity {
+			t.Errorf("a guest that did not arrive whole as %v: %s", ended, got)
+		}
+	}
+	if got := codeOf(nil); got != migration.CodeHypervisor {
+		t.Errorf("by QEMU's doing: %s", got)
 	}
 }
 

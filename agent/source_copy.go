@@ -320,13 +320,19 @@ func (m *outgoing) copyEnded(ctx context.Context, p vm.Progress) error {
 		case <-time.After(2 * time.Second):
 		}
 	}
+	code := migration.CodeHypervisor
 	if m.work.forward != nil && m.work.forward.Err() != nil {
-		why += "; " + m.work.forward.Err().Error()
+		ended := m.work.forward.Err()
+		why += "; " + ended.Error()
+		if here, _ := diskFull(ended); here { // what the other end says follows from that
+			return m.problem(migration.CodeCapacity, "a disk of %s is full: %s", m.plan.From, why)
+		}
+		code = codeOf(ended)
 		if given := m.givenUpThere(ctx); given != nil {
 			return m.problem(given.Code, "%s has given it up: %s; QEMU here: %s", m.plan.To, given.Text, why)
 		}
 	}
-	return m.problem(migration.CodeHypervisor, "QEMU ended the copy: %s", why)
+	return m.problem(code, "QEMU ended the copy: %s", why)
 }
 
 // givenUpThere is why the destination will not run the guest, where it says so: what ended here is what followed from that.

@@ -129,21 +129,24 @@ func TestWhyIsSaidAtOnce(t *testing.T) {
 func TestRefusalSaysWhy(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration // 0: never
+		code  migration.Code
 		want  string
 	}{
-		"a moment later":   {50 * time.Millisecond, "; guest web did not arrive whole on rome: Unknown savevm section"},
-		"nothing is wrong": {0, ""},
+		"a moment later":   {50 * time.Millisecond, migration.CodeHypervisor, "memory did not get through; guest web did not arrive whole on rome: Unknown savevm section"},
+		"a disk was full":  {50 * time.Millisecond, migration.CodeCapacity, "memory did not get through; guest web did not arrive whole on rome: Unknown savevm section"},
+		"nothing is wrong": {0, migration.CodeHypervisor, "memory did not get through"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, begun := &incoming{}, time.Now()
 				if c.after > 0 {
 					time.AfterFunc(c.after, func() {
-						m.broke.Store(&migration.Problem{Text: "guest web did not arrive whole on rome: Unknown savevm section"})
+						m.broke.Store(&migration.Problem{Code: c.code, Text: "guest web did not arrive whole on rome: Unknown savevm section"})
 					})
 				}
-				if got := m.unloaded(t.Context()); got != c.want || time.Since(begun) > unloadedSoon+unloadedSoon/20 {
-					t.Errorf("%q after %v, want %q", got, time.Since(begun), c.want)
+				said := migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through"}
+				if got := m.unloaded(t.Context(), said); got.Code != c.code || got.Text != c.want || time.Since(begun) > unloadedSoon+unloadedSoon/20 {
+					t.Errorf("%+v after %v, want %s: %q", got, time.Since(begun), c.code, c.want)
 				}
 			})
 		})

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"godwit/agent/limits"
 	"godwit/internal/oneline"
@@ -156,7 +158,15 @@ func (s *Source) broke(disk, why string) error {
 	if err := s.forward.Err(); err != nil {
 		why += "; " + err.Error()
 	}
-	return s.problem(migration.CodeHypervisor, "the copy of %s to %s broke: %s", disk, s.Plan.To, why)
+	return s.problem(codeOf(why), "the copy of %s to %s broke: %s", disk, s.Plan.To, why)
+}
+
+// codeOf is the code of what QEMU says of a copy. Where it has no room, that is at the destination, to whose disk all is written.
+func codeOf(why string) migration.Code {
+	if strings.Contains(strings.ToLower(why), unix.ENOSPC.Error()) {
+		return migration.CodeCapacity
+	}
+	return migration.CodeHypervisor
 }
 
 // Left is what of the disks is not at the destination while memory is copied, bytes.
@@ -181,7 +191,7 @@ func (s *Source) Finish(ctx context.Context) error {
 	limit := limits.Limit{Name: "disks_in_sync", For: s.Plan.Downtime + syncGrace}
 	if err := limit.Do(ctx, s.Blocks.FinishMirrors); err != nil {
 		s.Cut()
-		return s.problem(migration.CodeHypervisor, "its disks did not get in sync with %s: %v", s.Plan.To, err)
+		return s.problem(codeOf(err.Error()), "its disks did not get in sync with %s: %v", s.Plan.To, err)
 	}
 	return nil
 }

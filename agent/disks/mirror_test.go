@@ -155,6 +155,22 @@ func TestMirrorThatDoesNotBegin(t *testing.T) {
 	}
 }
 
+// TestDiskFullThere: a copy that found no room is told as that, by QEMU's word of it.
+func TestDiskFullThere(t *testing.T) {
+	forward, err := transfer.ListenNBD(t.Context(), filepath.Join(t.TempDir(), "out.sock"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forward.Close()
+	s := &Source{Config: Config{Plan: migration.Plan{Guest: "web", To: "oslo"}}, forward: forward}
+	for why, code := range map[string]migration.Code{"No space left on device": migration.CodeCapacity, "Input/output error": migration.CodeHypervisor} {
+		var problem *migration.Problem
+		if err := s.broke("disk0", why); !errors.As(err, &problem) || problem.Code != code || !strings.Contains(problem.Text, "the copy of disk0 to oslo broke: "+why) {
+			t.Errorf("%s: %v, want code %s", why, err, code)
+		}
+	}
+}
+
 // outOfSync is a QEMU whose mirrors do not get in sync any more.
 type outOfSync struct{ vm.Blocks }
 
