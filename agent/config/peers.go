@@ -8,11 +8,11 @@ import (
 )
 
 // IsHostName says whether a new host may be called that: its certificate has that name, and the calls to it (RFC 3986, 3.2.2), which take an IP
-// address for another kind of name. Configurations take more (isWord): a fleet may have hosts that call others, and are not called.
+// address for another kind of name. Configurations take more (IsWord): a fleet may have hosts that call others, and are not called.
 func IsHostName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	_, err := netip.ParseAddr(name)
-	return err != nil && isWord(name) && len(name) <= mostHostName && strings.Trim(name, letters) == ""
+	return err != nil && IsWord(name) && len(name) <= mostHostName && strings.Trim(name, letters) == ""
 }
 
 // HostNames are what a host may be called, in words.
@@ -21,8 +21,8 @@ const HostNames = "one word of letters, digits, '.', '_' and '-', up to 250, and
 // mostHostName bounds a host's name, bytes: its certificate's file is called by it.
 const mostHostName = 250
 
-// isWord says whether a host or a site may be called that in a configuration: it becomes part of paths and of lines.
-func isWord(name string) bool {
+// IsWord says whether a host or a site may be called that in a configuration: it becomes part of paths and of lines.
+func IsWord(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool {
 		return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r)
 	})
@@ -31,7 +31,7 @@ func isWord(name string) bool {
 // checkNames refuses what other hosts and their people could not say.
 func (c *Config) checkNames() error {
 	for _, n := range []struct{ key, name string }{{"host", c.Host}, {"site", c.Site}} {
-		if !isWord(n.name) {
+		if !IsWord(n.name) {
 			return fmt.Errorf("%s %q: it must be one word, without /", n.key, n.name)
 		}
 	}
@@ -46,7 +46,7 @@ func (c *Config) checkPeers() error {
 		switch {
 		case p.Host == "" || p.Site == "":
 			return fmt.Errorf("%s: host and site are needed", key)
-		case !isWord(p.Host) || !isWord(p.Site):
+		case !IsWord(p.Host) || !IsWord(p.Site):
 			return fmt.Errorf("%s: host %q, site %q: each must be one word, without /", key, p.Host, p.Site)
 		case hosts[p.Host]:
 			return fmt.Errorf("%s: host %s is named twice", key, p.Host)

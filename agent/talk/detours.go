@@ -34,6 +34,9 @@ type Repoint struct {
 	Go bool `json:"go,omitempty"`
 }
 
+// mostWayID bounds what a detour is called, bytes.
+const mostWayID = 512
+
 // Check says what of a request to repoint cannot be meant at this host.
 func (r Repoint) Check(here string) error {
 	wrong := func(format string, args ...any) error {
@@ -43,6 +46,8 @@ func (r Repoint) Check(here string) error {
 	switch {
 	case !migration.ValidID("m-"+id) || r.Migration != detour.WayID("m-"+id, r.Home, here):
 		return wrong("detour %.100q is not one to host %s", r.Migration, here)
+	case r.Home != "" && (!config.IsWord(r.Home) || len(r.Migration) > mostWayID): // it becomes part of paths
+		return wrong("home %.100q: no host's name", r.Home)
 	case !config.IsGuestName(r.Guest):
 		return wrong("guest %.100q: not a name", r.Guest)
 	case len(r.Addresses) == 0 || len(r.Addresses) > migration.MostAddresses:

@@ -72,6 +72,11 @@ func TestRepointCheck(t *testing.T) {
 		"to another host":           {func(r *Repoint) { r.Migration = "m-00000002-oslo" }, "not one to host rome"},
 		"of no migration":           {func(r *Repoint) { r.Migration = "m-2-rome" }, "not one to host rome"},
 		"of another home":           {func(r *Repoint) { r.Home = "lyon" }, "not one to host rome"},
+		"a path as its home":        {func(r *Repoint) { r.Migration, r.Home = "m-00000002-../x-rome", "../x" }, "no host's name"},
+		"a slash in its home":       {func(r *Repoint) { r.Migration, r.Home = "m-00000002-lyon/8-rome", "lyon/8" }, "no host's name"},
+		"two words as its home":     {func(r *Repoint) { r.Migration, r.Home = "m-00000002-a b-rome", "a b" }, "no host's name"},
+		"a home without an end":     {func(r *Repoint) { r.Home = strings.Repeat("x", 600); r.Migration += "-rome" }, "not one to host rome"},
+		"one that it is called by":  {func(r *Repoint) { r.Home = strings.Repeat("x", 600); r.Migration = "m-00000002-" + r.Home + "-rome" }, "no host's name"},
 		"a path as its guest":       {func(r *Repoint) { r.Guest = "../x" }, "not a name"},
 		"no address":                {func(r *Repoint) { r.Addresses = nil }, "0 addresses"},
 		"more than a guest has":     {func(r *Repoint) { r.Addresses = addressesFrom(addr, migration.MostAddresses+1) }, "65 addresses"},
@@ -111,6 +116,9 @@ func FuzzPeerWords(f *testing.F) {
 		f.Add(data)
 	}
 	add(goodRepoint())
+	slashed := goodRepoint()
+	slashed.Migration, slashed.Home = "m-00000002-../x-rome", "../x"
+	add(slashed)
 	add(Undo{Problem: migration.Problem{Code: "x", Text: "a\nb"}, Epoch: 1 << 63, Released: true})
 	add(LandedAnswer{Lease: -time.Hour, Report: record.Report{Notes: make([]string, 9), Survival: &record.Survival{Connections: []record.Survivor{{Fate: "eaten"}, {Fate: migration.Lost}}}}, Leased: []netip.Addr{{}}})
 	f.Add([]byte(`{"lease":9223372036854775807,"migration":"m-00000000-../../rome"}`))
