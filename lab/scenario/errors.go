@@ -79,19 +79,24 @@ func gather(found []finding) error {
 	return out
 }
 
-// guess is the near miss to add to a message about an unknown word: at most two
-// slips away, fewer for short words, none for a single letter.
+// guess is the near miss to add to a message about an unknown word.
 func guess(word string, known []string) string {
-	best, bestAt := "", min(3, (len(word)+2)/2)
+	if best := nearest(word, known); best != "" {
+		return fmt.Sprintf(" (did you mean %s?)", best)
+	}
+	return ""
+}
+
+// nearest is the known word that an unknown one may stand for: at most two
+// slips away, fewer for short words, none for a single letter; "": none is.
+func nearest(word string, known []string) (best string) {
+	bestAt := min(3, (len(word)+2)/2)
 	for _, k := range known {
 		if d := distance(strings.ToLower(word), k); d < bestAt {
 			best, bestAt = k, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %s?)", best)
+	return best
 }
 
 // distance counts insertions, deletions, substitutions and swaps of neighbours

@@ -23,6 +23,7 @@ type object struct {
 	what   string // "site montreal", for messages
 	at     place
 	fields map[string]field
+	odd    int // how many unknown keys are near to none, see readAsMeant
 }
 
 type field struct {
@@ -39,6 +40,7 @@ func (r *reader) object(n ast.Node, what string, keys []string) (o *object, ok b
 		r.wrong(at(n), fmt.Sprintf("%s is %s", what, kind(n)), "a map with "+strings.Join(keys, ", "))
 		return o, false
 	}
+	var unknown []*ast.MappingValueNode
 	for _, e := range entries {
 		key, isText := e.Key.(*ast.StringNode)
 		if !isText {
@@ -47,6 +49,7 @@ func (r *reader) object(n ast.Node, what string, keys []string) (o *object, ok b
 		}
 		if !slices.Contains(keys, key.Value) {
 			r.unknown(at(key), fmt.Sprintf("unknown key %q in %s", short(key.Value), what), strings.Join(keys, ", "), key.Value, keys)
+			unknown = append(unknown, e)
 			continue
 		}
 		if first, twice := o.fields[key.Value]; twice {
@@ -55,6 +58,7 @@ func (r *reader) object(n ast.Node, what string, keys []string) (o *object, ok b
 		}
 		o.fields[key.Value] = field{key: at(key), node: e.Value}
 	}
+	o.readAsMeant(unknown, keys)
 	return o, true
 }
 
@@ -84,14 +88,13 @@ func (o *object) wrong(key, what, allowed string) { o.r.wrong(o.place(key), what
 
 // need reports the keys that are missing.
 func (o *object) need(keys ...string) bool {
-	ok := true
-	for _, key := range keys {
-		if !o.has(key) {
+	missing := slices.DeleteFunc(slices.Clone(keys), o.has)
+	for _, key := range missing {
+		if len(missing) > o.odd {
 			o.r.wrong(o.at, fmt.Sprintf("%s has no %s", o.what, key), "a map with at least "+join(keys))
-			ok = false
 		}
 	}
-	return ok
+	return len(missing) == 0
 }
 
 // wrongType reports a value of another type than the key's.

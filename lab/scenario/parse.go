@@ -88,7 +88,7 @@ func byTime(a, b Step) int {
 func (f *file) entries(o *object, key string, names *[]string) []ast.Node {
 	before := len(f.found)
 	nodes := o.list(key)
-	if len(f.found) > before {
+	if len(f.found) > before || !o.has(key) && o.odd > 0 {
 		*names = append(*names, "")
 	}
 	return nodes

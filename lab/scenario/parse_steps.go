@@ -38,6 +38,9 @@ func (f *file) readStep(n ast.Node) {
 			found = append(found, k)
 		}
 	}
+	if len(found) == 0 && o.odd > 0 {
+		return
+	}
 	if len(found) != 1 {
 		what := "step does nothing"
 		if len(found) > 1 {

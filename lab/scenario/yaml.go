@@ -27,6 +27,8 @@ type reader struct {
 	anchors  map[string]ast.Node
 	weights  map[ast.Node]int // see weigh
 	repeated int              // nodes that aliases stand for
+	meant    int              // how many unknown keys were read as others, or may have been meant for such
+	guessed  map[place]bool   // where values of such keys stand
 	stop     bool             // the tree has a hole, or is too large, and is not read
 }
 
@@ -37,6 +39,9 @@ func (r *reader) wrong(at place, what, allowed string) { r.unknown(at, what, all
 
 // unknown reports a word that is none of the known ones.
 func (r *reader) unknown(at place, what, allowed, word string, known []string) {
+	if r.guessed[at] { // what the key says is known to be wrong
+		return
+	}
 	e := Error{File: r.file, Line: at.line, Col: at.col, What: oneline.Of(what), Allowed: oneline.Of(allowed)}
 	r.found = append(r.found, finding{Error: e, word: word, known: known})
 }

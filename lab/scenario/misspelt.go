@@ -1,0 +1,38 @@
+package scenario
+
+import (
+	"github.com/goccy/go-yaml/ast"
+)
+
+// mostMeant bounds the unknown keys of a file that are looked at: it takes time, and no more than maxErrors of them are told.
+const mostMeant = 256
+
+// readAsMeant has keys that are unknown, which was said, stand for those that they are near to, where these are not there: it would
+// be said beside that these are missing, and that nothing has the names below them. Nor is it said that the value is none of theirs: that may be the mistake.
+// One that is near to none may have been meant for any.
+func (o *object) readAsMeant(unknown []*ast.MappingValueNode, keys []string) {
+	if o.r.guessed == nil {
+		o.r.guessed = map[place]bool{}
+	}
+	for _, e := range unknown {
+		if o.r.meant == mostMeant {
+			return
+		}
+		o.r.meant++
+		switch key := nearest(textOf(e.Key), keys); {
+		case key == "":
+			o.odd++
+		case !o.has(key):
+			o.fields[key] = field{key: at(e.Key), node: e.Value}
+			o.r.guessed[o.place(key)] = true
+		}
+	}
+}
+
+// textOf is a key's.
+func textOf(key ast.Node) string {
+	if s, ok := key.(*ast.StringNode); ok {
+		return s.Value
+	}
+	return ""
+}
