@@ -66,7 +66,7 @@ type destinationWork struct {
 	mainNext bool                  // and send by them
 	joins    *guest.Joins          // how its connections followed
 	keepsOld bool                  // it still has its old addresses, as something needs them
-	named    <-chan struct{}       // closed when the name server was told; nil: there is none
+	named    *telling              // nil: the name server is not told
 	survey   *record.Survey        // of a handover that is done, but perhaps not written down; nil: it is not
 }
 

@@ -20,7 +20,6 @@ const drainWait = time.Second
 
 // leave ends the detour when nobody needs it, and leases it otherwise.
 func (m *incoming) leave(ctx context.Context) error {
-	a := m.a
 	if err := m.awaitLastPage(ctx); errors.Is(err, errEnded) {
 		m.rec.Note(fmt.Sprintf("guest %s ended on %s before its last page was there", m.plan.Guest, m.plan.To))
 		return m.leaveEnded(ctx)
@@ -28,7 +27,16 @@ func (m *incoming) leave(ctx context.Context) error {
 		return err
 	}
 	m.survive(ctx)
-	awaitNames(ctx, m.work.named)
+	if err := m.leaveOld(ctx); err != nil {
+		return err
+	}
+	m.awaitNames(ctx)
+	return nil
+}
+
+// leaveOld is leave where the guest lives on.
+func (m *incoming) leaveOld(ctx context.Context) error {
+	a := m.a
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}

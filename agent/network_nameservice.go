@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -13,13 +14,19 @@ import (
 	"godwit/migration"
 )
 
-// nameSettle is how long a migration's end waits for the first try, so that its
-// outcome is in its report.
-const nameSettle = 3 * time.Second
+// nameSettle is how long after it began a migration's end waits for the first try, beside what else is to be done by then, so that its
+// outcome is in its report: a name server answers within two round trips.
+const nameSettle = time.Second
+
+// telling is that the name server is told of a guest.
+type telling struct {
+	tried <-chan struct{} // closed when that has ended, or the first try has failed
+	by    time.Time       // until then a migration's end waits for it
+}
 
 // tellNames has the name server know the guest's next addresses. It never holds up a
-// migration: what goes wrong becomes a note. done is closed when it has ended, or the first try has failed.
-func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan struct{}) {
+// migration: what goes wrong becomes a note. nil: there is nothing to tell.
+func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) *telling {
 	if a.config.DNS == nil || plan.KeepsAddress() {
 		return nil
 	}
@@ -40,7 +47,7 @@ func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan 
 			a.namesOver(plan.Guest)
 		}
 	})
-	return tried
+	return &telling{tried, time.Now().Add(nameSettle)}
 }
 
 // namesOver writes down that the name server is not to be told of the guest any more.
@@ -56,7 +63,7 @@ func (a *Agent) namesOver(guest string) {
 }
 
 // namesAgain goes on telling the name server what an agent before this one did not get to. It is nil where that is nothing.
-func (a *Agent) namesAgain(g *guests.Guest) (done <-chan struct{}) {
+func (a *Agent) namesAgain(g *guests.Guest) *telling {
 	h := g.Held()
 	given, _ := h.Handed()
 	if !h.Unnamed || len(given) == 0 {
@@ -112,14 +119,23 @@ func (a *Agent) remark(id string, rec *record.Record, text string) {
 	a.records.Amend(id, func(r *record.Report) { r.Notes = append(r.Notes, text) })
 }
 
-// awaitNames waits a little for tellNames.
-func awaitNames(ctx context.Context, done <-chan struct{}) {
-	if done == nil {
+// awaitNames waits a little for the name server, and says where it did not answer by then.
+func (m *incoming) awaitNames(ctx context.Context) {
+	if m.work.named == nil {
 		return
 	}
+	late := time.NewTimer(time.Until(m.work.named.by))
+	defer late.Stop()
 	select {
-	case <-done:
-	case <-time.After(nameSettle):
+	case <-m.work.named.tried:
+		return
 	case <-ctx.Done():
+		return
+	case <-late.C:
+	}
+	select {
+	case <-m.work.named.tried:
+	default:
+		m.rec.NoteOnce(fmt.Sprintf("name service: no answer yet, %v after the handover; what comes of it is in the history of %s", nameSettle, m.plan.To))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
+	"godwit/vm/guest"
 )
 
 // TestTellNames: no server, or an address that is kept: nothing is told. What is
@@ -55,7 +56,8 @@ func TestNamesNotTaken(t *testing.T) {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", Next: []migration.Address{here}}
 		rec := record.New("paris", plan, time.Now())
 		begun := time.Now()
-		awaitNames(ctx, a.tellNames(plan, rec))
+		m := &incoming{a: a, plan: plan, rec: rec, work: &destinationWork{named: a.tellNames(plan, rec)}}
+		m.awaitNames(ctx)
 		if waited := time.Since(begun); waited > 0 {
 			t.Errorf("it waits for %v", waited)
 		}
@@ -69,6 +71,54 @@ func TestNamesNotTaken(t *testing.T) {
 		cancel()
 		a.actors.Wait()
 	})
+}
+
+// TestSilentNameServer: a name server that says nothing does not hold up what a move's end has to do, and not the end for longer than a moment, all
+// in all: it is noted that it has not answered yet.
+func TestSilentNameServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, g, d := leasing(t)
+		a.config.Network.Bridge = "no-such-bridge"
+		next, old := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.21/24"), Home: "rome"}, migration.Address{Prefix: netip.MustParsePrefix("10.1.1.21/24"), Home: "paris"}
+		plan := migration.Plan{ID: d.ID, Guest: g.Name(), From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
+		var asked []time.Duration
+		begun := time.Now()
+		g.SpeakBy(usersAt{forgetful{silent: new(bool), dropped: new([]netip.Addr)}, func() { asked = append(asked, time.Since(begun)) }})
+		g.Held().Addresses = []migration.Address{next, old}
+		d.Leased = false
+		place(a, d)
+		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g, keepsOld: true}}
+		m.work.named = &telling{make(chan struct{}), begun.Add(nameSettle)}
+		for range 2 { // it is done again where something of it cannot be done
+			if err := m.leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(begun); took > nameSettle+2*drainWait || len(asked) == 0 || asked[0] > 0 {
+			t.Errorf("%v all in all; who needs the old address was asked after %v", took, asked)
+		}
+		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); strings.Count(notes, "no answer yet") != 1 || !strings.Contains(notes, "the history of rome") {
+			t.Errorf("noted: %s", notes)
+		}
+		m.work.named.by = time.Now().Add(time.Hour)
+		tried := make(chan struct{})
+		close(tried)
+		m.work.named.tried, begun = tried, time.Now()
+		if m.awaitNames(t.Context()); time.Since(begun) > 0 {
+			t.Errorf("one that has answered is waited for, for %v", time.Since(begun))
+		}
+	})
+}
+
+// usersAt is the channel of a guest that says when it was asked who needs addresses.
+type usersAt struct {
+	forgetful
+	asked func()
+}
+
+func (u usersAt) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, error) {
+	u.asked()
+	return u.forgetful.Users(ctx, addrs...)
 }
 
 // TestNameOfAGuestThatWentOn: the name server is not told, later on, of addresses that the guest has left: its next host has told it of
