@@ -17,17 +17,22 @@ import (
 // "-": of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE);
 // then, after a line "udp", the connected ones of UDP. A subflow whose flags have neither M, as the peer speaks MPTCP, nor J or j, as it is a
 // join, is plain: it fell back (flags:mc), or has no answer yet. No token of the peer says nothing: the first subflow of any connection has none.
+// What falls back later keeps its flags: the connection of that token says so ("fallback"), where ss and the kernel list these (mptcp_diag), which they
+// do beside the others. What lists both begins each line with which it is.
 // Of those in FIN-WAIT-2, which have sent all and may get more, there are plain ones alone that a process holds (ino:N): the kernel is only
 // finishing the others.
 // An ss that is missing, or does not know these options, is an error, and no empty list.
 const socketScript = `set -e
-all=$(ss -HOntaie)
+all=$(ss -HOntMaie 2>/dev/null) || all=$(ss -HOntaie)
 connected=$(ss -HOnua state established)
-printf '%s\n' "$all" | awk 'NF && $1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"; held = fell = 0
-for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^flags:[^MJj]*$/) fell = 1; if ($i ~ /^rtt:/) r = $i; if ($i ~ /^ino:[1-9]/) held = 1 }
+printf '%s\n' "$all" | awk 'BEGIN { n = 0 }
+$1 == "mptcp" { if (/ fallback /) for (i = 7; i <= NF; i++) if (sub(/^token:0*/, "", $i)) late[$i] = 1; next }
+NF { o = $1 == "tcp"; s = $(1 + o); if (s == "LISTEN" || s == "TIME-WAIT") next; t = r = "-"; held = fell = 0
+for (i = 6 + o; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^flags:[^MJj]*$/) fell = 1; if ($i ~ /^rtt:/) r = $i; if ($i ~ /^ino:[1-9]/) held = 1 }
 if (fell) t = "-"
-if ($1 == "FIN-WAIT-2" && (t != "-" || !held)) next
-print $1, $4, $5, t, r }'
+has[n] = held; state[n] = s; ends[n] = $(4 + o) " " $(5 + o); token[n] = t; rtt[n++] = r }
+END { for (i = 0; i < n; i++) { t = token[i]; sub(/^.*\//, "", t); sub(/\(.*$/, "", t); sub(/^0*/, "", t); if (t in late) token[i] = "-"
+if (state[i] != "FIN-WAIT-2" || token[i] == "-" && has[i]) print state[i], ends[i], token[i], rtt[i] } }'
 echo udp
 printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
 
