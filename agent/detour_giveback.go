@@ -17,26 +17,26 @@ import (
 	"godwit/migration"
 )
 
-// A guest comes home to any host of its old address's site while a subnet agent stands for
-// that address. The host asks it to give the address back at the flip; what still comes to
+// A guest comes home to any host of its old address's site while another one stands for
+// that address: its home, which sends it away, or its subnet agent. The host asks it to give the address back at the flip; what still comes to
 // it then goes to the guest's NIC over the LAN. Where it does not answer when the host makes
-// ready, the guest stays a visitor, and the address at the subnet agent.
+// ready, the guest stays a visitor, and the address where it was at home.
 
-// lender is the subnet agent that stands for addresses with which a guest comes here and will
-// give them back, and which; "" where there is none.
+// lender is the host of this site that stands for addresses with which a guest comes here and will
+// give them back, and which; "" where there is none. The host that the guest comes from stands for none: the guest has them there.
 func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.HardwareAddr) (string, []netip.Addr) {
 	by := map[string][]detour.ReturnedAddr{}
 	for _, held := range plan.Held {
 		n, ok := a.config.Peer(held.Home)
 		addr := held.Prefix.Addr()
-		if ok && held.Home == held.SubnetAgent && n.Site == a.config.Site && a.config.Network.SubnetOf(addr).Contains(addr) {
+		if ok && held.Home != plan.From && n.Site == a.config.Site && a.config.Network.SubnetOf(addr).Contains(addr) {
 			by[held.Home] = append(by[held.Home], detour.ReturnedAddr{Addr: addr, MAC: mac.String()})
 		}
 	}
-	for host, addrs := range by { // a second subnet agent's would go on as visitors
+	for host, addrs := range by { // a second host's would go on as visitors
 		a.owedWords.Forget(host, plan.Guest)
 		if err := a.askBack(ctx, host, detour.GiveBack{Guest: plan.Guest, Move: detour.MoveOf(plan), Addresses: addrs, Step: detour.BackReady}); err != nil {
-			a.log.Warn("the guest comes as a visitor", "migration", plan.ID, "subnet_agent", host, "error", err)
+			a.log.Warn("the guest comes as a visitor", "migration", plan.ID, "home", host, "error", err)
 			continue
 		}
 		var out []netip.Addr
@@ -61,7 +61,7 @@ func (a *Agent) askBack(ctx context.Context, host string, ask detour.GiveBack) e
 	return nil
 }
 
-// fetchHome has the subnet agent give back what comes with detour id, once it is led to the
+// fetchHome has who stands for it, such as a subnet agent, give back what comes with detour id, once it is led to the
 // guest's taps here. On error it is led where it was before.
 func (a *Agent) fetchHome(ctx context.Context, id string) error {
 	d, ok := a.detours.Get(id)
@@ -75,7 +75,7 @@ func (a *Agent) fetchHome(ctx context.Context, id string) error {
 	return nil
 }
 
-// sendAway undoes fetchHome, also at a subnet agent, which is asked on where it does not answer.
+// sendAway undoes fetchHome, also at that host, which is asked on where it does not answer.
 func (a *Agent) sendAway(ctx context.Context, id string) error {
 	if d, ok := a.detours.Get(id); ok && d.Lent {
 		if err := a.askBack(ctx, d.Lender, d.AskBack(detour.BackAway)); err != nil {
@@ -87,7 +87,7 @@ func (a *Agent) sendAway(ctx context.Context, id string) error {
 }
 
 // returned makes this host the home of the addresses that came home to it, and tells the
-// subnet agent that stood for them.
+// host that stood for them.
 func (m *incoming) returned() error {
 	d, ok := m.a.detours.Get(m.plan.ID)
 	if !ok || !d.Lent {
@@ -110,7 +110,7 @@ func (a *Agent) askLater(host string, ask detour.GiveBack) {
 	a.owedWords.Owe(owed.Word{Host: host, Ask: ask})
 }
 
-// keepAway tells subnet agents themselves that the guest stays here, where the host that had
+// keepAway tells those who stand for addresses itself that the guest stays here, where the host that had
 // their addresses back does not answer: it may be gone.
 func (m *outgoing) keepAway() {
 	h := m.guest.Held()

@@ -84,7 +84,7 @@ func TestSilentNameServer(t *testing.T) {
 		var asked []time.Duration
 		begun := time.Now()
 		g.SpeakBy(usersAt{forgetful{silent: new(bool), dropped: new([]netip.Addr)}, func() { asked = append(asked, time.Since(begun)) }})
-		g.Held().Addresses = []migration.Address{next, old}
+		g.Remember(func(h *care.Held) { h.Addresses = []migration.Address{next, old} })
 		d.Leased = false
 		place(a, d)
 		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g, keepsOld: true}}

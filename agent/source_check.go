@@ -27,7 +27,7 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err := m.a.wayBack(m.plan); err != nil {
 		return err
 	}
-	m.settleHome()
+	m.settleHome(ctx)
 	if err := m.a.awaitHeard(ctx, g); err != nil {
 		return err
 	}

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -14,25 +17,42 @@ import (
 // said otherwise: its clients and the name service know them, and no tunnel is needed.
 
 // settleHome has such a guest keep them. It comes before anything asks what a next address takes: the guest may have no NIC
-// for one, or nobody in it who could set it.
-func (m *outgoing) settleHome() {
-	if m.plan.Network == "auto" && !m.plan.Want.IsValid() && m.goesHome() {
+// for one, or nobody in it who could set it. Where who is to give them back does not answer, it takes others: by a home that is gone nobody reaches it.
+func (m *outgoing) settleHome(ctx context.Context) {
+	if m.plan.Network != "auto" || m.plan.Want.IsValid() {
+		return
+	}
+	if home, lender := m.goesHome(); home && (lender == "" || m.answers(ctx, lender)) {
 		m.plan.Network, m.work.home = "tunnel", true
 	}
 }
 
-// goesHome says whether all its addresses are at home at the destination, or are to come to be so there as it arrives: a subnet
-// agent that stands for them gives them back to any host of its site. Of two of these one alone would.
-func (m *outgoing) goesHome() bool {
-	lender := ""
-	return len(m.plan.Held) > 0 && !slices.ContainsFunc(m.plan.Held, func(addr migration.Address) bool {
+// goesHome says whether all its addresses are at home at the destination, or are to come to be so there as it arrives: a host that stands
+// for them, their home or its subnet agent, gives them back to any other of its site. Of two of these one alone would.
+func (m *outgoing) goesHome() (home bool, lender string) {
+	home = len(m.plan.Held) > 0 && !slices.ContainsFunc(m.plan.Held, func(addr migration.Address) bool {
 		n, known := m.a.config.Peer(addr.Home)
-		lent := known && addr.Home == addr.SubnetAgent && n.Site == m.plan.ToSite && (lender == "" || lender == addr.Home)
+		lent := known && n.Site == m.plan.ToSite && addr.Home != m.plan.To && (lender == "" || lender == addr.Home)
 		if lent {
 			lender = addr.Home
 		}
 		return addr.Home != m.plan.To && !lent
 	})
+	return home, lender
+}
+
+// answers says whether a host does.
+func (m *outgoing) answers(ctx context.Context, host string) bool {
+	ctx, cancel := limits.GiveBack.On(ctx)
+	defer cancel()
+	link, _, err := m.a.link(host)
+	if err == nil {
+		err = link.Call(ctx, http.MethodGet, "/v1/host", nil, nil)
+	}
+	if err != nil {
+		m.a.log.Info("a host that is to give addresses back does not answer", "migration", m.plan.ID, "host", host, "error", err)
+	}
+	return err == nil
 }
 
 // reconsiderHome has one take a next address all the same that lacks some of its own, or has one of this site on its spare NIC, as
@@ -65,7 +85,7 @@ func (m *outgoing) noteHome() {
 	}
 }
 
-// noteVisits says which of them are not at home where it goes after all, as their subnet agent does not give them back.
+// noteVisits says which of them are not at home where it goes after all, as who stands for them does not give them back.
 func (m *outgoing) noteVisits() {
 	visits := slices.DeleteFunc(slices.Clone(m.plan.Held), func(addr migration.Address) bool {
 		return addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr())

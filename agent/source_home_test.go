@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,7 +12,9 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
+	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -25,8 +28,11 @@ func addressAt(prefix, home string) migration.Address {
 func headedFor(t *testing.T, network string, held ...migration.Address) *outgoing {
 	t.Helper()
 	a := bareAgent(t, &config.Config{Host: "oslo", Site: "north", Network: config.Network{V4: netip.MustParsePrefix("10.3.1.0/24")}, Peers: []config.Neighbour{
-		{Host: "rome", Site: "south"}, {Host: "bari", Site: "south"}, {Host: "lecce", Site: "south"}, {Host: "bergen", Site: "north"},
+		{Host: "rome", Site: "south"}, {Host: "bari", Site: "south"}, {Host: "lecce", Site: "south"}, {Host: "tirana", Site: "south"}, {Host: "bergen", Site: "north"},
 	}})
+	for _, host := range []string{"bari", "lecce"} {
+		a.links[host] = linked(t, "oslo", host, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, talk.Presence{}, nil) }))
+	}
 	plan := migration.Plan{Guest: "web", Network: network, Held: held, From: "oslo", FromSite: "north", To: "rome", ToSite: "south"}
 	return &outgoing{a: a, guest: guests.New(care.Held{}, nil), plan: plan, work: &sourceWork{}, rec: record.New("oslo", plan, time.Now())}
 }
@@ -37,6 +43,7 @@ func TestGoesHome(t *testing.T) {
 	lent, bergen, other := addressAt("10.2.1.20/24", "bari"), addressAt("10.3.1.20/24", "bergen"), addressAt("10.2.1.20/24", "bari")
 	lecce := addressAt("fd00:2::20/64", "lecce")
 	lent.SubnetAgent, bergen.SubnetAgent, lecce.SubnetAgent = "bari", "bergen", "lecce"
+	silent := addressAt("10.2.1.20/24", "tirana")
 	for _, c := range []struct {
 		name, network, next, want string
 		held                      []migration.Address
@@ -46,7 +53,9 @@ func TestGoesHome(t *testing.T) {
 		{name: "to a host of the site whose subnet agent stands for it", network: "auto", held: []migration.Address{lent}, want: "tunnel"},
 		{name: "to such a host, with one address of its own", network: "auto", held: []migration.Address{lent, addressAt("fd00:2::20/64", "rome")}, want: "tunnel"},
 		{name: "of two subnet agents", network: "auto", held: []migration.Address{lent, lecce}, want: "auto"},
-		{name: "to another host of its home's site", network: "auto", held: []migration.Address{other}, want: "auto"},
+		{name: "to another host of its home's site", network: "auto", held: []migration.Address{other}, want: "tunnel"},
+		{name: "to such a host, but its home is gone", network: "auto", held: []migration.Address{silent}, want: "auto"},
+		{name: "to such a host, as it was asked for", network: "drain", held: []migration.Address{other}, want: "drain"},
 		{name: "elsewhere", network: "auto", held: []migration.Address{oslo}, want: "auto"},
 		{name: "elsewhere, with a subnet agent", network: "auto", held: []migration.Address{bergen}, want: "auto"},
 		{name: "home, with an address of another site", network: "auto", held: []migration.Address{oslo, rome}, want: "auto"},
@@ -58,7 +67,7 @@ func TestGoesHome(t *testing.T) {
 		if c.next != "" {
 			m.plan.Want = netip.MustParseAddr(c.next)
 		}
-		m.settleHome()
+		m.settleHome(t.Context())
 		if m.noteHome(); m.plan.Network != c.want {
 			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
 		}
@@ -90,7 +99,7 @@ func TestNotFitForHome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.settleHome()
+		m.settleHome(t.Context())
 		if m.reconsiderHome(info); m.plan.Network != c.want {
 			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
 		}
@@ -126,7 +135,7 @@ func TestNotGivenBack(t *testing.T) {
 	lent.SubnetAgent = "bari"
 	for _, back := range [][]netip.Addr{{lent.Prefix.Addr()}, nil} {
 		m := headedFor(t, "auto", lent, own)
-		m.settleHome()
+		m.settleHome(t.Context())
 		m.work.prepared.Home = back
 		m.noteVisits()
 		if notes := m.rec.Snapshot().Notes; (len(notes) == 0) != (back != nil) || len(notes) > 0 && !strings.Contains(notes[0], "10.2.1.20 is not given back by bari") {

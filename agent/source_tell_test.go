@@ -20,15 +20,15 @@ import (
 	"godwit/vm/guest"
 )
 
-// telling is a guest that is asked to tell its clients, and takes its time.
-type telling struct {
+// teller is a guest that is asked to tell its clients, and takes its time.
+type teller struct {
 	guest.Channel
 	asked chan string
 	takes time.Duration
 	err   error
 }
 
-func (g telling) Tell(ctx context.Context, mac string) error {
+func (g teller) Tell(ctx context.Context, mac string) error {
 	g.asked <- mac
 	if !sleep(ctx, g.takes) {
 		return ctx.Err()
@@ -36,7 +36,7 @@ func (g telling) Tell(ctx context.Context, mac string) error {
 	return g.err
 }
 
-func (telling) Done() <-chan struct{} { return nil }
+func (teller) Done() <-chan struct{} { return nil }
 
 // departing is a guest that moves from Paris to Rome, where it gets addresses that it can tell of.
 func departing(t *testing.T, c guest.Channel) *outgoing {
@@ -95,7 +95,7 @@ func TestTellClients(t *testing.T) {
 		"it is, and the guest is too slow": {expected: yes, answer: true, takes: time.Hour, asked: true, waits: limits.Tell.For},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g := telling{asked: make(chan string, 1), takes: c.takes, err: c.err}
+			g := teller{asked: make(chan string, 1), takes: c.takes, err: c.err}
 			m := departing(t, g)
 			if c.expected != nil {
 				expected := make(chan bool, 1)
