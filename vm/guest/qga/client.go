@@ -52,6 +52,10 @@ type Client struct {
 
 	once sync.Once
 	done chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	endings int // how many scripts are being ended, see endLater
 }
 
 var _ guest.Channel = (*Client)(nil)
@@ -155,11 +159,22 @@ func (c *Client) line() ([]byte, error) {
 
 // execute has the agent carry out one command. A refusal is a *guest.CallError.
 func (c *Client) execute(ctx context.Context, command string, arguments, result any) error {
+	return c.carryOut(ctx, c.done, command, arguments, result)
+}
+
+// carryOut is execute until done.
+func (c *Client) carryOut(ctx context.Context, done <-chan struct{}, command string, arguments, result any) error {
+	closed := fmt.Errorf("guest agent: %s: %w", command, guest.ErrClosed)
+	select {
+	case <-done: // it may stay open for the end of scripts
+		return closed
+	default:
+	}
 	select {
 	case <-c.turn:
 		defer func() { c.turn <- struct{}{} }()
-	case <-c.done:
-		return fmt.Errorf("guest agent: %s: %w", command, guest.ErrClosed)
+	case <-done:
+		return closed
 	case <-ctx.Done():
 		return fmt.Errorf("guest agent: %s: %w", command, ctx.Err())
 	}
@@ -230,7 +245,11 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 func (c *Client) Close() error {
 	c.once.Do(func() {
 		close(c.done)
-		c.conn.Close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.closed = true; c.endings == 0 {
+			c.conn.Close()
+		}
 	})
 	return nil
 }

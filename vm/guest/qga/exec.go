@@ -38,18 +38,29 @@ type status struct {
 // that it started can be ended: the agent waits for whoever has the output open.
 const grouped = `command -v setsid >/dev/null && exec setsid /bin/sh -c "$0"; exec /bin/sh -c "$0"`
 
-// shell runs a script with /bin/sh and waits for its end, its timeout, or ctx.
+// shell runs a script with /bin/sh and waits for its end, its timeout, or ctx. Where it is not waited for any more it is ended, with all that it
+// started: what it would go on doing is not what the guest is to be, and might undo what is tried next.
 func (c *Client) shell(ctx context.Context, timeout time.Duration, script ...string) (guest.Executed, error) {
+	r := newRunning()
+	e, err := c.run(ctx, r, timeout, script...)
+	if err != nil && ctx.Err() != nil {
+		c.endLater(ctx, r)
+	}
+	return e, err
+}
+
+func (c *Client) run(ctx context.Context, r *running, timeout time.Duration, script ...string) (guest.Executed, error) {
 	var started struct {
 		PID int64 `json:"pid"`
 	}
 	err := c.execute(ctx, "guest-exec", map[string]any{
 		"path": "/bin/sh", "arg": append([]string{"-c"}, script...), "capture-output": true,
-		"env": []string{"PATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"},
+		"env": []string{"PATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin", "LC_ALL=C", r.mark},
 	}, &started)
 	if err != nil {
 		return guest.Executed{}, err
 	}
+	r.pid = started.PID
 	deadline, killed := time.Now().Add(timeout), false
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
 		var s status
@@ -61,8 +72,7 @@ func (c *Client) shell(ctx context.Context, timeout time.Duration, script ...str
 		}
 		if !killed && time.Now().After(deadline) {
 			killed = true
-			kill := map[string]any{"path": "/bin/sh", "arg": []string{"-c", fmt.Sprintf("kill -s KILL -- -%[1]d || kill -s KILL %[1]d", started.PID)}}
-			if err := c.execute(ctx, "guest-exec", kill, nil); err != nil {
+			if err := c.execute(ctx, "guest-exec", r.end(), nil); err != nil {
 				return guest.Executed{}, err
 			}
 		}
@@ -94,6 +104,17 @@ func text(encoded string) string {
 // do runs a script of ours, which says on its standard error why it could not.
 func (c *Client) do(ctx context.Context, what, script string) (string, error) {
 	e, err := c.shell(ctx, scriptTimeout, script)
+	return outputOf(what, e, err)
+}
+
+// look runs one that changes nothing: it may go on when nobody waits for it any more, and costs less than to end it.
+func (c *Client) look(ctx context.Context, what, script string) (string, error) {
+	e, err := c.run(ctx, newRunning(), scriptTimeout, script)
+	return outputOf(what, e, err)
+}
+
+// outputOf is what a script of ours said.
+func outputOf(what string, e guest.Executed, err error) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%s: %w", what, err)

@@ -25,7 +25,7 @@ l=$(ip -d -o link show 2>/dev/null)
 echo . $(printf '%%s\n' "$l" | while read -r i n r; do case "$r " in %s) echo ${n%%%%[:@]*};; esac; done)
 echo . $(printf '%%s\n' "$l" | while read -r i n r; do case "$r " in %s) echo ${n%%%%[:@]*};; esac; done)
 ip mptcp limits 2>/dev/null || true`
-	out, err := c.do(ctx, "info", fmt.Sprintf(script, ofKind(""), ofKind("_slave")))
+	out, err := c.look(ctx, "info", fmt.Sprintf(script, ofKind(""), ofKind("_slave")))
 	if err != nil {
 		return guest.Info{}, err
 	}

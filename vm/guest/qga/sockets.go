@@ -83,7 +83,7 @@ func (c *Client) sockets(ctx context.Context, addrs ...netip.Addr) (sockets, err
 }
 
 func (c *Client) list(ctx context.Context, script string) (sockets, error) {
-	out, err := c.do(ctx, "list sockets", script)
+	out, err := c.look(ctx, "list sockets", script)
 	if err != nil {
 		return sockets{}, err
 	}
