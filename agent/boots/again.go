@@ -99,7 +99,8 @@ func (k *Keeper) retireAgain(ctx context.Context, c guest.Channel, h care.Held, 
 	return c.DropAddress(ctx, strays...)
 }
 
-// announcedAgain keeps the endpoint ids by which the guest announces its addresses, where they are others than before.
+// announcedAgain keeps the endpoint ids by which the guest announces its addresses, where they are others than before. Later ones follow
+// them: the guest takes later ones than it was to, or has begun again with the first.
 func (k *Keeper) announcedAgain(g *guests.Guest, ids []uint8) error {
 	changed := false
 	g.Remember(func(h *care.Held) {
@@ -108,7 +109,10 @@ func (k *Keeper) announcedAgain(g *guests.Guest, ids []uint8) error {
 			addr := &h.Addresses[i]
 			for _, id := range ids {
 				if id != 0 && addr.Handover != "" && addr.Endpoint != 0 && addr.Endpoint != id && addr.Prefix.Addr().Is4() == (id%2 == 1) {
-					addr.Endpoint, h.Endpoint, changed = id, max(h.Endpoint, id), true
+					if h.Endpoint = max(h.Endpoint, id); id < addr.Endpoint {
+						h.Endpoint = id
+					}
+					addr.Endpoint, changed = id, true
 				}
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
+	"godwit/agent/handed"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -233,6 +234,40 @@ func TestGivesAgainBeforeItMoves(t *testing.T) {
 	g.UnlockAddresses()
 	if err := <-done; err != nil || len(in.asked) != 1 {
 		t.Errorf("%v, %+v", err, in.asked)
+	}
+}
+
+// TestAnnouncedAgainByOtherIDs: a guest that was given its addresses again, and could not take the ids that it had, has others from then on, and later
+// ones follow them: also where it began again with the first, as there are none behind.
+func TestAnnouncedAgainByOtherIDs(t *testing.T) {
+	v6 := givenAddress()
+	v6.Prefix = netip.MustParsePrefix("fd02::20/64")
+	for _, c := range []struct {
+		had  [3]uint8 // of IPv4, of IPv6, and the last of all
+		took []uint8
+		has  [3]uint8
+		next uint8
+	}{
+		{[3]uint8{3, 4, 4}, []uint8{3, 4}, [3]uint8{3, 4, 4}, 5},
+		{[3]uint8{3, 4, 4}, []uint8{7, 8}, [3]uint8{7, 8, 8}, 9},
+		{[3]uint8{3, 4, 12}, []uint8{7, 8}, [3]uint8{7, 8, 12}, 13},
+		{[3]uint8{3, 4, 4}, []uint8{7}, [3]uint8{7, 4, 7}, 9},
+		{[3]uint8{239, 240, 240}, []uint8{241, 242}, [3]uint8{241, 242, 242}, 1},
+		{[3]uint8{239, 240, 240}, []uint8{1, 2}, [3]uint8{1, 2, 2}, 3},
+		{[3]uint8{239, 240, 240}, []uint8{5}, [3]uint8{5, 240, 5}, 7},
+		{[3]uint8{239, 240, 240}, nil, [3]uint8{239, 240, 240}, 1},
+	} {
+		four, six := givenAddress(), v6
+		four.Endpoint, six.Endpoint = c.had[0], c.had[1]
+		k, g, _, _ := movedGuest(t, four, six)
+		g.Remember(func(h *care.Held) { h.Endpoint = c.had[2] })
+		if err := k.announcedAgain(g, c.took); err != nil {
+			t.Fatal(err)
+		}
+		h := g.Held()
+		if got := [3]uint8{h.Addresses[0].Endpoint, h.Addresses[1].Endpoint, h.Endpoint}; got != c.has || handed.NextEndpoint(h.Endpoint) != c.next {
+			t.Errorf("%v, and it took %v: %v, and %d is next; want %v, and %d", c.had, c.took, got, handed.NextEndpoint(h.Endpoint), c.has, c.next)
+		}
 	}
 }
 
