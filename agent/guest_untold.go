@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"godwit/agent/config"
@@ -97,14 +98,27 @@ func (m *outgoing) noteUntold(info guest.Info) {
 	if m.plan.KeepsAddress() && m.plan.FromSite == m.plan.ToSite {
 		return // its NIC stays on the same LAN, with all that it has
 	}
+	temporary := func(p netip.Prefix) bool {
+		return slices.ContainsFunc(info.NICs, func(nic guest.NIC) bool { return slices.Contains(nic.Temporary, p.Addr()) })
+	}
 	untold := handed.Untold(m.a.config.Network, m.guest.Held(), info)
-	if len(untold) == 0 {
-		return
+	lasting := slices.DeleteFunc(slices.Clone(untold), temporary)
+	untold = slices.DeleteFunc(untold, func(p netip.Prefix) bool { return !temporary(p) })
+	if len(lasting) > 0 {
+		m.rec.Note(fmt.Sprintf("the guest also has %s of the subnet here, of which Godwit was not told: what it was not told of does not move, and stops answering at the switch; name all in the description's addresses (`godwit guest forget %s`, then adopt it again), or take it from the guest",
+			someOf(lasting), m.plan.Guest))
 	}
-	more := ""
-	if n := len(untold) - mostUntold; n > 0 {
-		untold, more = untold[:mostUntold], fmt.Sprintf(" and %d more", n)
+	if len(untold) > 0 {
+		m.rec.Note(fmt.Sprintf("the guest also has %s here, by which it begins connections for some hours (RFC 8981): temporary addresses do not move, and what is open by them is lost at the switch; set net.ipv6.conf.NIC.use_tempaddr to 1 or 0 in the guest, and it begins them by one that does",
+			someOf(untold)))
 	}
-	m.rec.Note(fmt.Sprintf("the guest also has %s%s of the subnet here, of which Godwit was not told: what it was not told of does not move, and stops answering at the switch; name all in the description's addresses (`godwit guest forget %s`, then adopt it again), or take it from the guest",
-		joined(untold), more, m.plan.Guest))
+}
+
+// someOf are addresses for a note, which names no more than mostUntold.
+func someOf(addrs []netip.Prefix) string {
+	n := len(addrs) - mostUntold
+	if n <= 0 {
+		return joined(addrs)
+	}
+	return fmt.Sprintf("%s and %d more", joined(addrs[:mostUntold]), n)
 }

@@ -18,14 +18,17 @@ import (
 	"godwit/vm/guest"
 )
 
-// having is a guest with a channel whose two NICs have these addresses.
+// having is a guest with a channel whose two NICs have these addresses; "temporary" is before those of that kind.
 func having(t *testing.T, first, second []string) *guests.Guest {
 	t.Helper()
 	var info guest.Info
 	for i, addrs := range [][]string{first, second} {
 		nic := guest.NIC{MAC: []string{"52:54:00:00:01:0A", "52:54:00:00:01:0b"}[i], Up: len(addrs) > 0}
 		for _, a := range addrs {
-			nic.Addrs = append(nic.Addrs, netip.MustParsePrefix(a))
+			a, temporary := strings.CutPrefix(a, "temporary ")
+			if nic.Addrs = append(nic.Addrs, netip.MustParsePrefix(a)); temporary {
+				nic.Temporary = append(nic.Temporary, netip.MustParsePrefix(a).Addr())
+			}
 		}
 		info.NICs = append(info.NICs, nic)
 	}
@@ -60,6 +63,9 @@ func TestAdoptedAddresses(t *testing.T) {
 		{name: "both", first: []string{"10.2.1.20/24"}, second: []string{"10.2.1.99/24"},
 			refused: "both of its NICs have addresses that would move (52:54:00:00:01:0a has 10.2.1.20, 52:54:00:00:01:0b has 10.2.1.99)"},
 		{name: "a router advertises to both", first: []string{"10.2.1.20/24"}, second: []string{"fd00:2:1::99/64"}, refused: "and one must be spare"},
+		{name: "temporary ones", first: []string{"temporary fd00:2:1::98/64", "fd00:2:1::99/64", "10.2.1.20/24", "temporary fd00:2:1::97/64"}, held: []string{"fd00:2:1::99/64", "10.2.1.20/24"}},
+		{name: "a temporary one that is named", first: []string{"temporary fd00:2:1::98/64", "fd00:2:1::99/64"}, named: []string{"fd00:2:1::98/64"}, held: []string{"fd00:2:1::98/64"}},
+		{name: "nothing but a temporary one", first: []string{"temporary fd00:2:1::98/64"}, refused: "it has no address of this site's subnet"},
 		{name: "both, one of which is named", first: []string{"10.2.1.20/24"}, second: []string{"10.2.1.99/24"}, named: []string{"10.2.1.20/24"}, held: []string{"10.2.1.20/24"}},
 		{name: "both are named", first: []string{"10.2.1.20/24"}, second: []string{"10.2.1.99/24"}, named: []string{"10.2.1.20/24", "10.2.1.99/24"}, refused: "both of its NICs"},
 		{name: "one with two prefixes", first: []string{"10.2.1.20/24", "10.2.1.20/32"}, held: []string{"10.2.1.20/24"}},
@@ -156,6 +162,9 @@ func TestUntoldAddresses(t *testing.T) {
 		{"what the spare one lingers for, or was made ready for", []string{"10.2.1.20/24"}, []string{"10.1.1.20/32", "10.2.1.30/32"}, "oslo", nil},
 		{"many", []string{"10.2.1.1/24", "10.2.1.2/24", "10.2.1.3/24", "10.2.1.4/24", "10.2.1.5/24", "10.2.1.6/24", "10.2.1.7/24", "10.2.1.8/24", "10.2.1.9/24"}, nil, "oslo",
 			[]string{"10.2.1.8 and 1 more of the subnet"}},
+		{"temporary ones", []string{"10.2.1.20/24", "temporary fd00:2:1::98/64", "temporary fd00:2:1::97/64"}, nil, "oslo",
+			[]string{"also has fd00:2:1::98 and fd00:2:1::97 here, by which it begins connections for some hours (RFC 8981): temporary addresses do not move"}},
+		{"temporary ones on the same LAN", []string{"10.2.1.20/24", "temporary fd00:2:1::98/64"}, nil, "rome", nil},
 		{"on the same LAN", []string{"10.2.1.20/24", "10.2.1.21/24"}, nil, "rome", nil},
 	} {
 		g := having(t, c.first, c.second)
@@ -169,7 +178,7 @@ func TestUntoldAddresses(t *testing.T) {
 		}
 		var said []string
 		for _, note := range m.rec.Snapshot().Notes {
-			if strings.Contains(note, "not told of") {
+			if strings.Contains(note, "the guest also has") {
 				said = append(said, note)
 			}
 		}

@@ -31,7 +31,7 @@ func OwnNIC(d config.Description, mac string) bool {
 }
 
 // Owned are the addresses that a guest which is adopted has on each of its NICs: those that its
-// description names, or else those of this site's subnet.
+// description names, or else those of this site's subnet but for temporary ones: these run out, and it makes itself others.
 func Owned(network config.Network, d config.Description, info guest.Info) [][]netip.Prefix {
 	out := make([][]netip.Prefix, len(d.NICs))
 	for _, nic := range info.NICs {
@@ -41,7 +41,8 @@ func Owned(network config.Network, d config.Description, info guest.Info) [][]ne
 		}
 		for _, p := range nic.Addrs {
 			named := slices.ContainsFunc(d.Addresses, func(known migration.Address) bool { return known.Prefix.Addr() == p.Addr() })
-			if named || len(d.Addresses) == 0 && network.SubnetOf(p.Addr()).Contains(p.Addr()) {
+			own := len(d.Addresses) == 0 && network.SubnetOf(p.Addr()).Contains(p.Addr()) && !slices.Contains(nic.Temporary, p.Addr())
+			if named || own {
 				out[i] = append(out[i], p)
 			}
 		}

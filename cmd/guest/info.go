@@ -49,11 +49,14 @@ func nics() ([]guest.NIC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	addrs := make(map[int][]netip.Prefix) // by index
+	addrs, temporary := make(map[int][]netip.Prefix), make(map[int][]netip.Addr) // by index
 	for _, a := range have {
 		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.IsLinkLocalUnicast() {
 			bits, _ := a.Mask.Size()
 			addrs[a.LinkIndex] = append(addrs[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits))
+			if ip.Unmap().Is6() && a.Flags&unix.IFA_F_TEMPORARY != 0 { // of IPv4 that flag says another thing
+				temporary[a.LinkIndex] = append(temporary[a.LinkIndex], ip)
+			}
 		}
 	}
 	above := make(map[int]bool) // by index; 0 is nobody's
@@ -67,7 +70,7 @@ func nics() ([]guest.NIC, error) {
 			continue
 		}
 		all = append(all, guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0, NoIPv6: noIPv6(a.Name),
-			Above: above[a.Index], Part: above[a.MasterIndex], Addrs: addrs[a.Index]})
+			Above: above[a.Index], Part: above[a.MasterIndex], Addrs: addrs[a.Index], Temporary: temporary[a.Index]})
 	}
 	return all, nil
 }

@@ -69,7 +69,7 @@ func Bounded(result any) error {
 func (i *Info) bounds(b *bounds) {
 	addrs := 0
 	for _, nic := range i.NICs {
-		addrs += len(nic.Addrs)
+		addrs += max(len(nic.Addrs), len(nic.Temporary))
 		b.words("a NIC's name", nic.Name)
 		b.words("a NIC's MAC", nic.MAC)
 	}

@@ -33,6 +33,8 @@ type NIC struct {
 	MAC   string         `json:"mac"`
 	Up    bool           `json:"up"`
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
+	// Temporary are those of Addrs that it has for a while only, for what it begins itself (RFC 8981); programs of before do not say.
+	Temporary []netip.Addr `json:"temporary,omitempty"`
 	// NoIPv6 is set where the kernel has none, or it is turned off for this NIC (disable_ipv6).
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
 	// Above is set where it is none itself and lies over others: a bridge, a VLAN, a bond.

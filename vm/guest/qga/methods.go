@@ -24,6 +24,7 @@ echo . $(cd /proc/sys/net/ipv6/conf 2>/dev/null && grep -lx 0 */disable_ipv6)
 l=$(ip -d -o link show 2>/dev/null)
 echo . $(printf '%%s\n' "$l" | while read -r i n r; do case "$r " in %s) echo ${n%%%%[:@]*};; esac; done)
 echo . $(printf '%%s\n' "$l" | while read -r i n r; do case "$r " in %s) echo ${n%%%%[:@]*};; esac; done)
+echo temporary $(ip -6 -o addr show temporary 2>/dev/null | while read -r i n f a r; do echo ${a%%%%/*}; done)
 ip mptcp limits 2>/dev/null || true`
 	out, err := c.look(ctx, "info", fmt.Sprintf(script, ofKind(""), ofKind("_slave")))
 	if err != nil {
@@ -36,7 +37,11 @@ ip mptcp limits 2>/dev/null || true`
 	uptime, _ := strconv.ParseFloat(lines[2], 64)
 	i := guest.Info{Protocol: guest.Protocol, Kernel: lines[0], BootID: lines[1], UptimeMS: int64(uptime * 1000),
 		MPTCP: lines[3] == "1", Capabilities: capabilities}
-	words := strings.Fields(strings.Join(lines[7:], " ")) // add_addr_accepted N subflows N
+	rest, temporary := lines[7:], map[string]bool{}
+	if len(rest) > 0 && strings.HasPrefix(rest[0], "temporary") {
+		rest, temporary = rest[1:], wordsOf(rest[0])
+	}
+	words := strings.Fields(strings.Join(rest, " ")) // add_addr_accepted N subflows N
 	for at := 0; at+1 < len(words); at += 2 {
 		n, _ := strconv.ParseUint(words[at+1], 10, 32)
 		switch words[at] {
@@ -56,6 +61,11 @@ ip mptcp limits 2>/dev/null || true`
 	for at := range i.NICs {
 		nic := &i.NICs[at]
 		nic.NoIPv6, nic.Above, nic.Part = !ipv6[nic.Name+"/disable_ipv6"], above[nic.Name], part[nic.Name]
+		for _, p := range nic.Addrs {
+			if temporary[p.Addr().String()] {
+				nic.Temporary = append(nic.Temporary, p.Addr())
+			}
+		}
 	}
 	return i, nil
 }
