@@ -1,6 +1,7 @@
 package disks
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -101,6 +102,51 @@ func TestDiskThatNobodyAwaits(t *testing.T) {
 	begun, want := time.Now(), "disk 1 of 1"
 	if _, err := way.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), want) || time.Since(begun) > 5*time.Second {
 		t.Errorf("after %v: %v, want %q", time.Since(begun), err, want)
+	}
+}
+
+// TestDisksThatAreNotGranted: nothing is sent of a guest of which a disk is not granted, or where QEMU finds no way to them, and the first reason is told.
+func TestDisksThatAreNotGranted(t *testing.T) {
+	fixed := vm.Disk{ID: "seed", Path: "seed.raw", Size: 4096, ReadOnly: true}
+	from, _ := ends(t, []vm.Disk{fixed}, nil)
+	from.Disks = []vm.Disk{fixed, {ID: "more"}}
+	if _, err := Open(t.Context(), from.Config); err == nil || !strings.Contains(err.Error(), "rome does not grant its disks") || !strings.Contains(err.Error(), "disk 1 of 1") {
+		t.Errorf("a disk that is not awaited: %v", err)
+	}
+	from, _ = ends(t, []vm.Disk{fixed}, nil)
+	from.Socket = filepath.Join(t.TempDir(), "none", "out.sock")
+	if _, err := Open(t.Context(), from.Config); err == nil {
+		t.Error("QEMU has no way")
+	}
+}
+
+// TestWayThatEnds: why a way ended that should not have is told with what it brings down.
+func TestWayThatEnds(t *testing.T) {
+	from, _, _ := comesFixed(t)
+	if err := from.Err(); err != nil {
+		t.Errorf("before it is open: %v", err)
+	}
+	copies(t, from, []byte("hello"), 0)
+	if err := from.Err(); err != nil {
+		t.Fatal(err)
+	}
+	qemu, err := net.Dial("unix", from.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	qemu.Close() // before it has said which disk it means
+	for limit := time.Now().Add(10 * time.Second); from.Err() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("it has not ended")
+		}
+	}
+	why := from.Err().Error()
+	if err := from.broke("seed", "no answer"); !strings.Contains(err.Error(), "the copy of seed to rome broke: no answer; "+why) {
+		t.Error(err)
+	}
+	from.Blocks, from.Patience = slowToBegin{fails: errors.New("no such disk")}, time.Minute
+	if err := from.Begin(t.Context()); err == nil || !strings.Contains(err.Error(), "no such disk ("+why+")") {
+		t.Error(err)
 	}
 }
 

@@ -225,3 +225,35 @@ func TestGuestDoesNotStandStillForFarewells(t *testing.T) {
 		t.Errorf("QEMU still has the way: %v", err)
 	}
 }
+
+// TestDisksBeginInTurn: the mirror of each disk is begun, and none after one that does not.
+func TestDisksBeginInTurn(t *testing.T) {
+	for fails, want := range map[string]string{"": "a b c", "b": "a b"} {
+		begun := &beginsInTurn{fails: fails}
+		s := &Source{Config: Config{Plan: migration.Plan{Guest: "web", To: "oslo"}, Blocks: begun, Disks: []vm.Disk{{ID: "a"}, {ID: "b"}, {ID: "c"}}, Socket: "out.sock", Patience: time.Minute}}
+		forward, err := transfer.ListenNBD(t.Context(), filepath.Join(t.TempDir(), "out.sock"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer forward.Close()
+		s.forward = forward
+		if err := s.Begin(t.Context()); (err != nil) != (fails != "") || strings.Join(begun.disks, " ") != want {
+			t.Errorf("%q fails: began %v, %v", fails, begun.disks, err)
+		}
+	}
+}
+
+// beginsInTurn is a QEMU that begins mirrors, but for one.
+type beginsInTurn struct {
+	vm.Blocks
+	fails string
+	disks []string
+}
+
+func (b *beginsInTurn) StartMirror(_ context.Context, m vm.Mirror) error {
+	b.disks = append(b.disks, m.Disk)
+	if m.Disk == b.fails || m.Socket != "out.sock" {
+		return errors.New("no such disk")
+	}
+	return nil
+}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,6 +14,10 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"godwit/internal/need"
+	"godwit/migration"
 	"godwit/transfer"
 	"godwit/transfer/nbd"
 	"godwit/vm"
@@ -114,6 +120,60 @@ func TestReadOnlyDiskComes(t *testing.T) {
 	}
 }
 
+// withoutHoles opens an empty file of a file system that makes no holes.
+func withoutHoles(t *testing.T) *os.File {
+	t.Helper()
+	need.Root(t)
+	fs, err := unix.Fsopen("ramfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		t.Fatal(err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0) // it goes with its last file
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(mount)
+	fd, err := unix.Openat(mount, "disk", unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "disk")
+	t.Cleanup(func() { file.Close() })
+	return file
+}
+
+// TestZerosWithoutHoles: where the file system has no holes a disk gets zeros where it is to have them, and nowhere else.
+func TestZerosWithoutHoles(t *testing.T) {
+	const at, length = 1000, 2<<20 + 77
+	d, want := &fixedDisk{file: withoutHoles(t)}, bytes.Repeat([]byte{1}, 3<<20)
+	if _, err := d.WriteAt(want, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.punch(at, length); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Fatalf("this file system has holes: %v", err)
+	}
+	if err := d.Zero(at, length); err != nil {
+		t.Fatal(err)
+	}
+	clear(want[at : at+length])
+	got := make([]byte, len(want)+1)
+	if n, err := d.ReadAt(got, 0); n != len(want) || !errors.Is(err, io.EOF) || !bytes.Equal(got[:n], want) {
+		t.Errorf("%d bytes, %v: the file differs: %v", n, err, !bytes.Equal(got[:n], want))
+	}
+	readable, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", d.file.Fd())) // which nobody writes to
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer readable.Close()
+	if d := (&fixedDisk{file: readable}); d.Zero(0, 1) == nil {
+		t.Error("zeros that were not written are")
+	}
+}
+
 // TestReadOnlyDiskThatDiffers: what the destination has and was not sent is an error.
 func TestReadOnlyDiskThatDiffers(t *testing.T) {
 	for want, spoil := range map[string]func(from *Source, to *Intake){
@@ -140,6 +200,12 @@ func TestWritableDisksAreNotCompared(t *testing.T) {
 	granted := map[string]transfer.Disk{"vda": {}}
 	if s.hear(granted); len(s.Sums()) > 0 || granted["vda"].Heard != nil {
 		t.Errorf("sums %v, heard %v", s.Sums(), granted["vda"].Heard)
+	}
+	to := Await(t.Context(), Expected{Plan: migration.Plan{Guest: "web"}, Disks: s.Disks})
+	defer to.Stop()
+	to.Seal()
+	if err := to.Compare(nil); err != nil {
+		t.Error(err)
 	}
 }
 
