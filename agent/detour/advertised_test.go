@@ -65,6 +65,27 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
+// TestSameAdvertised: what a guest hears is told anew where anything of it has changed, and where nothing has it is not.
+func TestSameAdvertised(t *testing.T) {
+	was := func() Advertised {
+		return Advertised{Guest: "web", Heard: []netstate.Advertisement{heardOf}, On: []netip.Prefix{netip.PrefixFrom(theirs, 24)}, But: []netip.Addr{router}}
+	}
+	for name, change := range map[string]func(*Advertised){
+		"nothing":        func(*Advertised) {},
+		"its guest":      func(a *Advertised) { a.Guest = "db" },
+		"a router more":  func(a *Advertised) { a.Heard = append(a.Heard, heardOf) },
+		"another router": func(a *Advertised) { a.Heard[0].Router = router },
+		"what it says":   func(a *Advertised) { a.Heard[0].Message = []byte{134, 0} },
+		"its address":    func(a *Advertised) { a.On[0] = netip.PrefixFrom(theirs, 25) },
+		"its gateway":    func(a *Advertised) { a.But = nil },
+	} {
+		now := was()
+		if change(&now); now.Equal(was()) != (name == "nothing") {
+			t.Errorf("%s has changed: equal %v", name, now.Equal(was()))
+		}
+	}
+}
+
 var visitorV6 = netip.MustParseAddr("fd00:2:1::a")
 
 // visitingV6 is a leased detour by which a guest came with its routers.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/netns"
+	"godwit/netstate/tunnel"
 )
 
 // TestSlowDiskHoldsUpNobody: what others ask is answered while a change waits for the disk, and what they change
@@ -102,5 +104,64 @@ func TestEndedMeanwhile(t *testing.T) {
 	sendBack(all, all["m-00000001"])
 	if other := all["m-00000002"]; len(all) != 1 || len(other.Away) != 1 || len(other.Visiting) != 0 {
 		t.Errorf("%+v", other)
+	}
+}
+
+// TestRemovedIfOver: a detour of which somebody says that it goes on stays, with its tunnel; one that is not there is gone.
+func TestRemovedIfOver(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "gwt-1.log") // of its tunnel, whose end would take it along
+	if err := os.WriteFile(log, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := New(filepath.Join(dir, "detours.json"), config.Network{}, map[string]*Detour{"m-00000001": {ID: "m-00000001", Guest: "web", Tunnel: tunnel.Config{Name: "gwt-1", Dir: dir}}})
+	for id, there := range map[string]bool{"m-00000001": true, "m-00000002": false} {
+		gone, err := s.RemoveIf(t.Context(), id, func(*Detour) bool { return false })
+		if _, stays := s.Get(id); gone == there || stays != there || err != nil {
+			t.Errorf("%s: gone %v, stays %v, %v", id, gone, stays, err)
+		}
+	}
+	if _, err := os.Stat(log); err != nil {
+		t.Errorf("its tunnel has ended: %v", err)
+	}
+}
+
+// TestFollowIsOwed: what the kernel does not take of a flip, or of what it is to follow, is told; the latter is owed.
+func TestFollowIsOwed(t *testing.T) {
+	need.Root(t)
+	s := New(filepath.Join(t.TempDir(), "detours.json"), config.Network{Bridge: "no-such-bridge", LAN: "no-such-lan"}, map[string]*Detour{
+		"m-00000001": {ID: "m-00000001", Guest: "web", Away: []netstate.Away{{Addr: ours, Tunnel: "gwt-00000001"}}},
+	})
+	for _, active := range []bool{true, false} {
+		err := netns.Once(func() error { return s.Flip("m-00000001", active) })
+		if d := s.byID["m-00000001"]; err == nil || d.Led != active || d.Away[0].Active != active {
+			t.Errorf("flipped (%v): %+v, %v", active, d, err)
+		}
+	}
+	if len(s.stale) > 0 {
+		t.Errorf("owed: %v", s.stale)
+	}
+	if err := netns.Once(func() error { return s.Follow("web") }); err == nil || s.stale["web"] == 0 {
+		t.Errorf("%v, owed %v", err, s.stale)
+	}
+}
+
+// TestEndsInTheKernel: of a detour that has ended the kernel has nothing more, which is told where it could not be done; what leads changes with it.
+func TestEndsInTheKernel(t *testing.T) {
+	const name = "gw-test-ends"
+	run, s := awayIn(t, name)
+	leads := func() string {
+		return run("ip rule show pref 45; ip route show table all proto 0x67; ip neigh show proxy")
+	}
+	if leads() == "" || s.stood["web"].Empty() {
+		t.Fatalf("it leads nothing: %+v", s.stood)
+	}
+	if err := netns.Do(name, func() error {
+		return s.Change("web", func(all map[string]*Detour) { all["m-00000001"].Away[0].Addr = ours.Next() })
+	}); err != nil || s.stood["web"].Away[0].Addr != ours.Next() || !strings.Contains(leads(), ours.Next().String()) {
+		t.Errorf("%v: %+v stands, %s", err, s.stood, leads())
+	}
+	if err := netns.Do(name, func() error { return s.Remove(t.Context(), "m-00000001") }); err != nil || leads() != "" || len(s.stood) != 0 {
+		t.Errorf("%v: left %s, %v", err, leads(), s.stood)
 	}
 }

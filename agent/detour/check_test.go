@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,6 +37,8 @@ func TestIDsOfLongNames(t *testing.T) {
 // TestWrittenDetours: what a file says of a detour that cannot be meant is refused: its words become devices, paths and routes.
 func TestWrittenDetours(t *testing.T) {
 	addr := netip.MustParseAddr("10.2.1.40")
+	soon := netstate.Advertisement{Router: netip.MustParseAddr("fe80::1"), Message: append([]byte{134}, make([]byte, 15)...)}
+	later := netstate.Advertisement{Router: netip.MustParseAddr("fe80::2"), Message: soon.Message}
 	for name, c := range map[string]struct {
 		change func(*Detour)
 		word   string
@@ -62,15 +65,39 @@ func TestWrittenDetours(t *testing.T) {
 		"none stands":          {func(d *Detour) { d.Standing = make([]netstate.Away, 1) }, "an address that is none"},
 		"more than a guest's":  {func(d *Detour) { d.Away = slices.Repeat(d.Away, mostEntries) }, "addresses"},
 		"more in all":          {func(d *Detour) { d.Sent = map[string][]netstate.Away{"m": slices.Repeat(d.Away, mostEntries)} }, "addresses"},
-		"more taps":            {func(d *Detour) { d.Taps = slices.Repeat([]string{"gw1"}, mostTaps+1) }, "taps"},
+		"another's id":         {func(d *Detour) { d.ID = "m-00000002" }, "its id is not one"},
+		"all of a guest's":     {func(d *Detour) { d.Away, d.Visiting = slices.Repeat(d.Away, mostEntries), nil }, ""},
+		"all taps":             {func(d *Detour) { d.Taps = slices.Repeat([]string{"gw1"}, mostTaps) }, ""},
+		"a router heard twice": {func(d *Detour) { d.OffLink = &OffLink{Tap: "gw1", Heard: []netstate.Advertisement{soon, soon}} }, "named twice"},
+		"two routers heard":    {func(d *Detour) { d.OffLink = &OffLink{Tap: "gw1", Heard: []netstate.Advertisement{soon, later}} }, ""},
+		"too many heard": {func(d *Detour) {
+			d.OffLink = &OffLink{Tap: "gw1", Heard: slices.Repeat([]netstate.Advertisement{soon}, netstate.MaxAdvertisements+1)}
+		}, "at most"},
+		"more taps": {func(d *Detour) { d.Taps = slices.Repeat([]string{"gw1"}, mostTaps+1) }, "taps"},
 	} {
 		d := &Detour{
 			ID: "m-00000001-rome", Guest: "web", Peer: "rome", Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: "/run/godwit/tunnels"}, Taps: []string{"gw1"},
 			Away: []netstate.Away{{Addr: addr, Tap: "gw1"}}, Visiting: []netstate.Visiting{{Addr: addr, Tap: "gw1", Tunnel: "gwt-00000001"}},
 		}
 		c.change(d)
-		if err := (writtenDetours{d.ID: d}).Check(); (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
+		if err := (writtenDetours{"m-00000001-rome": d}).Check(); (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v, want %q", name, err, c.word)
 		}
+	}
+}
+
+// TestTooManyDetours: a host has no more than it could have made.
+func TestTooManyDetours(t *testing.T) {
+	all := writtenDetours{}
+	for n := range mostDetours {
+		id := fmt.Sprintf("m-%08x", n)
+		all[id] = &Detour{ID: id, Guest: "web"}
+	}
+	if err := all.Check(); err != nil {
+		t.Error(err)
+	}
+	all["m-0000ffff"] = &Detour{ID: "m-0000ffff", Guest: "web"}
+	if err := all.Check(); err == nil {
+		t.Errorf("%d are read", len(all))
 	}
 }

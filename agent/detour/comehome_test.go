@@ -21,8 +21,12 @@ func TestBringHome(t *testing.T) {
 	left, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	sent := detourOf("t1", 1, []netstate.Away{{Addr: ours, MAC: left, Tunnel: "t1", Active: true}, {Addr: other, MAC: left, Tunnel: "t1", Active: true}}, nil)
 	d := &Detour{ID: "t2", Guest: "web", Taps: []string{"t0a"}, Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
-	if err := bringHome(map[string]*Detour{"t1": sent, "t2": d}, d); err != nil {
+	others := &Detour{ID: "t3", Guest: "db", Away: []netstate.Away{{Addr: ours}}, Visiting: []netstate.Visiting{{Addr: ours, Tunnel: "t3"}}}
+	if err := bringHome(map[string]*Detour{"t1": sent, "t2": d, "t3": others}, d); err != nil {
 		t.Fatal(err)
+	}
+	if len(others.Away) != 1 || d.Sent["t3"] != nil {
+		t.Errorf("of another guest: %+v, %+v", others, d.Sent)
 	}
 	want := []netstate.Visiting{{Addr: ours, MAC: now, Known: left, Tap: "t0a"}}
 	if diff := cmp.Diff(want, d.Visiting, cmpopts.EquateComparable(netip.Addr{})); diff != "" || d.Coming != nil {

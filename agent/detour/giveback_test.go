@@ -3,6 +3,7 @@ package detour
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,5 +65,20 @@ func TestHeeds(t *testing.T) {
 	}
 	if d.Away[0].Active || !d.Leased {
 		t.Errorf("the guest came: %+v", d)
+	}
+}
+
+// TestAskBack: a subnet agent is asked for what is at home here, whether it has come or comes yet, and for nothing that visits.
+func TestAskBack(t *testing.T) {
+	nic := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	d := &Detour{
+		Guest: "web", Lending: "m-00000001/2",
+		Visiting: []netstate.Visiting{{Addr: ours, MAC: nic}, {Addr: theirs, MAC: nic, Tunnel: "t1"}},
+		Coming:   []netstate.Visiting{{Addr: other, MAC: nic}},
+	}
+	ask := d.AskBack(BackHome)
+	want := []ReturnedAddr{{Addr: ours, MAC: nic.String()}, {Addr: other, MAC: nic.String()}}
+	if ask.Guest != "web" || ask.Move != "m-00000001/2" || ask.Step != BackHome || !slices.Equal(ask.Addresses, want) {
+		t.Errorf("%+v", ask)
 	}
 }

@@ -38,3 +38,27 @@ func TestSettle(t *testing.T) {
 		}
 	}
 }
+
+// TestGivenUp: of what a guest came with it has given up what nobody needs here any more, once that is known; its home's own is no visitor.
+func TestGivenUp(t *testing.T) {
+	d := &Detour{Visiting: []netstate.Visiting{{Addr: theirs, Tunnel: "gw-1"}, {Addr: ours}}}
+	for name, c := range map[string]struct {
+		needed *Needed
+		is     bool
+	}{
+		"not known":         {nil, false},
+		"nothing is needed": {&Needed{}, true},
+		"it is needed":      {&Needed{Leased: []netip.Addr{theirs}}, false},
+		"another one is":    {&Needed{Leased: []netip.Addr{ours}}, true},
+		"its home has it":   {&Needed{Moved: []netip.Addr{theirs}}, true},
+		"both are":          {&Needed{Leased: []netip.Addr{ours, theirs}}, false},
+	} {
+		if c.needed.GivenUp(d) != c.is {
+			t.Errorf("%s: given up %v", name, !c.is)
+		}
+	}
+	d.Visiting = d.Visiting[1:]
+	if (&Needed{}).GivenUp(d) {
+		t.Error("it is at home")
+	}
+}

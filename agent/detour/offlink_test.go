@@ -86,6 +86,15 @@ func TestOffLinkFollows(t *testing.T) {
 	}
 }
 
+// TestRoutersOf: the host answers for the routers of a guest's own link while something of it visits, and for no other guest's.
+func TestRoutersOf(t *testing.T) {
+	d := visitingV6()
+	s := &Store{byID: map[string]*Detour{d.ID: d}}
+	if web, db := s.RoutersOf("web"), s.RoutersOf("db"); !slices.Equal(web, d.OffLink.Routers) || len(db) > 0 {
+		t.Errorf("of web %v, of db %v", web, db)
+	}
+}
+
 // TestProxied: the host answers for routers of a guest's own link, but where it has such an address at the guests'
 // bridge itself; what it has on other links, such as fe80::1 of a container's, says nothing.
 func TestProxied(t *testing.T) {

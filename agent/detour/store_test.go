@@ -47,6 +47,9 @@ func TestDetoursWant(t *testing.T) {
 	list := func(all ...netstate.Away) []netstate.Away { return all }
 	guests := func(all ...netstate.Visiting) []netstate.Visiting { return all }
 
+	small := func(d *Detour) *Detour { d.Small = true; return d }
+	whole := func(v netstate.Visiting) netstate.Visiting { v.Fits = tunnel.AlwaysWhole; return v }
+
 	for _, c := range []struct {
 		name    string
 		detours []*Detour
@@ -160,6 +163,11 @@ func TestDetoursWant(t *testing.T) {
 			netstate.State{Away: list(fromHome(away(ours, "t1", true)))},
 		},
 		{
+			"the same visitor by two detours: the older way serves, also where its path drops fragments",
+			[]*Detour{detourOf("t9", 2, nil, guests(visits(theirs, "t9"))), small(detourOf("t5", 1, nil, guests(visits(theirs, "t5"), visits(ours, ""))))},
+			netstate.State{Visiting: guests(whole(visits(theirs, "t5")), visits(ours, ""))},
+		},
+		{
 			"visitors of two homes, the oldest detour first, taps once",
 			[]*Detour{
 				detourOf("t9", 2, nil, guests(visits(theirs, "t9")), "t0b", "t0a"),
@@ -192,7 +200,7 @@ func TestGoneOn(t *testing.T) {
 	s := &Store{byID: map[string]*Detour{"t1": came, "t2": went}}
 	came.Leave([]netip.Addr{theirs})
 	went.Leave([]netip.Addr{theirs})
-	if now := s.want("web"); len(now.Away) != 1 || now.Away[0].Home != "t1" || len(now.Visiting) > 0 {
+	if now := s.want("web"); len(now.Away) != 1 || now.Away[0].Home != "t1" || now.Away[0].Tap != "" || len(now.Visiting) > 0 {
 		t.Errorf("it passes through: %+v", now)
 	}
 	delete(s.byID, "t2")
@@ -227,6 +235,18 @@ func TestLoadDetours(t *testing.T) {
 	got, ok := s.Get(id)
 	if !ok || !got.Up.Equal(d.Up) || s.want("web").Away[0].Addr != ours || len(s.List("db")) != 0 || len(s.List("web")) != 1 {
 		t.Errorf("read back %+v", got)
+	}
+	if s.stood["web"].Empty() {
+		t.Error("what the kernel has of it is not known, and would stay when it ends")
+	}
+	if _, _, found := s.Look("m-0000000b"); found {
+		t.Error("one that is not there was looked at")
+	}
+	if _, found := s.Get("m-0000000b"); found {
+		t.Error("there is one that is not")
+	}
+	if addrs := got.LedAway(); !slices.Equal(addrs, []netip.Addr{ours}) {
+		t.Errorf("it leads away %v", addrs)
 	}
 	if addrs := got.Addresses(); len(addrs) != 2 || addrs[0] != ours || addrs[1] != theirs {
 		t.Errorf("its addresses are %v", addrs)

@@ -167,3 +167,48 @@ func TestReplace(t *testing.T) {
 		t.Errorf("of nothing: %+v", d)
 	}
 }
+
+// TestUsesOfATunnel: the tunnel of a detour is needed while anything takes it; where what came by it is led on, by another detour, it is the way home.
+func TestUsesOfATunnel(t *testing.T) {
+	home, visits := []netstate.Visiting{{Addr: ours}}, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}}
+	for name, c := range map[string]struct {
+		d      Detour
+		unused bool
+	}{
+		"all is at home":     {Detour{Leased: true, Visiting: home}, true},
+		"one visits":         {Detour{Leased: true, Visiting: append(visits, home...)}, false},
+		"it is being made":   {Detour{Visiting: home}, false},
+		"nothing came by it": {Detour{Leased: true}, false},
+		"one is away":        {Detour{Leased: true, Visiting: home, Away: []netstate.Away{{Addr: other}}}, false},
+		"one comes":          {Detour{Leased: true, Visiting: home, Coming: home}, false},
+		"one stands":         {Detour{Leased: true, Visiting: home, Standing: []netstate.Away{{Addr: other}}}, false},
+	} {
+		if c.d.NeedsNoTunnel() != c.unused {
+			t.Errorf("%s: unused %v", name, !c.unused)
+		}
+	}
+	leads := func(id string, addr netip.Addr) Detour { return Detour{ID: id, Away: []netstate.Away{{Addr: addr}}} }
+	came := Detour{ID: "m-1", Visiting: visits, Tunnel: tunnel.Config{Name: "t1"}}
+	for on, all := range map[bool][]Detour{false: {came, leads("m-1", theirs), leads("m-2", other)}, true: {came, leads("m-2", theirs)}} {
+		if came.LedOn(all) != on {
+			t.Errorf("led on %v", !on)
+		}
+	}
+	s := &Store{byID: map[string]*Detour{"m-1": &came}}
+	for _, c := range [][3]string{{"t1", "m-2", "m-1"}, {"t1", "m-1", ""}, {"t2", "m-2", ""}} {
+		if got := s.TunnelOf(c[0], c[1]); got != c[2] {
+			t.Errorf("but for %s, %s is that of %q, want %q", c[1], c[0], got, c[2])
+		}
+	}
+	if a, b := WayID("m-1", "", "rome"), WayID("m-1", "oslo", "rome"); a != "m-1-rome" || b != "m-1-oslo-rome" {
+		t.Error(a, b)
+	}
+}
+
+// TestLeaseEndsTheWait: who runs here by a lease is not waited for any more, also where an agent ended before it said so.
+func TestLeaseEndsTheWait(t *testing.T) {
+	d := &Detour{Visiting: []netstate.Visiting{{Addr: theirs, Tunnel: "t1", Waits: true}}}
+	if d.LeaseFor(0); d.Visiting[0].Waits || !d.Leased || !d.Until.IsZero() {
+		t.Errorf("%+v", d)
+	}
+}
