@@ -70,3 +70,34 @@ func TestBandwidthChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestGaveWay: for how long a migration gave way is told as it ends, and in all; a change of what it keeps meanwhile is no end.
+func TestGaveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, all := Limit{bits: 800}, time.Duration(0)
+		for _, step := range []struct {
+			rests   time.Duration
+			bits    int64
+			gave    time.Duration
+			changed bool
+		}{
+			{time.Second, 0, 0, false}, {time.Second, 80, 0, true}, {2 * time.Second, 80, 0, false}, {3 * time.Second, 40, 0, true},
+			{time.Second, 0, 6 * time.Second, true}, {time.Second, 0, 0, false}, {time.Second, 1600, 0, true}, {4 * time.Second, 0, 4 * time.Second, true},
+		} {
+			time.Sleep(step.rests)
+			if now, _ := b.GaveWay(); now {
+				all += step.rests
+			}
+			if gave, changed := b.GiveWay(step.bits); gave != step.gave || changed != step.changed {
+				t.Errorf("%+v: gave way for %v, changed %v", step, gave, changed)
+			}
+			now, gave := b.GaveWay()
+			if most := step.bits; now != (most > 0) || gave != all || most == 0 && b.Bytes() != 100 || most > 0 && b.Bytes() != min(100, most/8) {
+				t.Errorf("%+v: gives way %v, %v in all, want %v; %d bytes/s", step, now, gave, all, b.Bytes())
+			}
+		}
+		if b.Bits() != 800 {
+			t.Errorf("%d bit/s were set", b.Bits())
+		}
+	})
+}

@@ -1,13 +1,17 @@
 package uplinks
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"godwit/agent/config"
+	"godwit/agent/peer"
 	"godwit/internal/need"
 )
 
@@ -132,5 +136,58 @@ func TestOneMeterADevice(t *testing.T) {
 	meters.Close()
 	if after := open(); after != before {
 		t.Errorf("%d descriptors are open, %d were", after, before)
+	}
+}
+
+// TestMeterThatFails: an uplink whose device cannot be counted is told, at the start and later, and the others count on. Of UDP guests' packets are none
+// of the migration's; what else goes to the other host is.
+func TestMeterThatFails(t *testing.T) {
+	need.Root(t)
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")
+	var told []string
+	tell := func(msg string, args ...any) { told = append(told, fmt.Sprint(append([]any{msg}, args[:2]...)...)) }
+	meters := OpenMeters([]config.Uplink{{Name: "gone", Address: there, Device: "no-such-device"}, {Name: "public", Address: here, Device: "lo"}}, tell)
+	defer meters.Close()
+	paths := []peer.Path{{Name: "public-public", Local: here, Remote: there}}
+	listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(there, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	before := meters.Sent(paths, nil)
+	lane, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(here, 0)), listener.Addr().(*net.TCPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lane.Close()
+	guests, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(here, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(there, 4)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guests.Close()
+	if _, err := guests.Write(make([]byte, 5000)); err != nil {
+		t.Fatal(err)
+	}
+	now := meters.Sent(paths, nil)
+	if sent := now.rest["public-public"] - before.rest["public-public"]; sent < 40 || sent >= 5000 || len(now.tunnels) > 0 {
+		t.Errorf("%d bytes, by tunnels %v", sent, now.tunnels)
+	}
+	if want := []string{"wire bytes are not counteduplinkgone"}; !slices.Equal(told, want) {
+		t.Errorf("told %q", told)
+	}
+	meters.byDevice["lo"].Close()
+	if after := meters.Sent(paths, nil); len(after.rest) > 0 || len(told) != 2 || !strings.Contains(told[1], "public") {
+		t.Errorf("a meter that is closed: %v, told %q", after, told)
+	}
+}
+
+// TestWireBegun: a migration that does not count yet says so.
+func TestWireBegun(t *testing.T) {
+	var wire Wire
+	if wire.Begun() {
+		t.Error("it has not begun")
+	}
+	if wire.Begin(nil, (*Meters)(nil).Sent(nil, nil), nil); !wire.Begun() {
+		t.Error("it has begun")
 	}
 }

@@ -40,7 +40,13 @@ func TestWireShares(t *testing.T) {
 	first.Leave()
 	a = 1 << 40 // it is not asked any more
 	want("one of them has ended", second, 400.0/500)
+	if len(w.active["rome"]) != 1 || w.active["rome"][0] != second {
+		t.Errorf("one has left: %v", w.active)
+	}
 	second.Leave()
+	if _, known := w.active["rome"]; known {
+		t.Errorf("all have left: %v", w.active)
+	}
 	third := w.Join("rome")
 	third.Follow(func() int64 { return 1 })
 	want("after them", third, 1)
