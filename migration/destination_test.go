@@ -215,8 +215,11 @@ func TestDestinationVanished(t *testing.T) {
 			t.Fatalf("%s: %+v", landing, d)
 		}
 		for _, in := range []Input{letGo, vanish, restart} {
-			_, effects := arrive(t, d, in)
+			next, effects := arrive(t, d, in)
 			wantEffects(t, effects)
+			if released := d.Released || in == letGo; next.Released != released || !next.Vanished { // else its source waits for an answer, and has it
+				t.Fatalf("%s: %+v", in.Kind, next)
+			}
 		}
 		for _, in := range []Input{loaded, {Kind: AskRefusal, Problem: why}, {Kind: Fault, Problem: why}, started} {
 			doesNotFit(t, d, in)

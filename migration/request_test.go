@@ -49,6 +49,10 @@ func TestCheckRequestRefuses(t *testing.T) {
 		{Request{Downtime: time.Minute + 1}, []string{"downtime budget of 1m0.000000001s"}},
 		{Request{Bandwidth: -8}, []string{"bandwidth of -8 bit/s"}},
 		{Request{Bandwidth: 1}, []string{"bandwidth of 1 bit/s", "at least 8kbit"}},
+		{Request{Mode: "precopy", Throttle: -1}, []string{"throttle of -1 %; between 1 and 99"}},
+		{Request{Mode: "precopy", Throttle: 100}, []string{"throttle of 100 %; between 1 and 99"}},
+		{Request{Throttle: 20}, []string{"throttle goes with mode precopy only"}},
+		{Request{Buffer: leastBuffer - 1}, []string{"buffer of 1048575 bytes; at least 1048576"}},
 		{Request{InsecureTransfer: true}, []string{"insecure_transfer", "qemu-*"}},
 	} {
 		c.req.Guest = "web"
@@ -79,5 +83,20 @@ func TestBufferOfARequest(t *testing.T) {
 		if err := c.req.Check(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestRequestAtItsBounds: what is just enough, or just not too much, is taken; where no guest is named, what is refused is of all.
+func TestRequestAtItsBounds(t *testing.T) {
+	for _, req := range []Request{
+		{Downtime: time.Millisecond}, {Downtime: time.Minute}, {Bandwidth: LeastBandwidth}, {Buffer: leastBuffer},
+		{Mode: "precopy", Throttle: 1}, {Mode: "precopy", Throttle: 99}, {Transfer: "qemu-tcp", InsecureTransfer: true},
+	} {
+		if err := req.Check(); err != nil {
+			t.Errorf("%+v: %v", req, err)
+		}
+	}
+	if err := (&Request{Mode: "fast"}).Check(); err == nil || !strings.Contains(err.Error(), "migrate guests: mode") {
+		t.Error(err)
 	}
 }

@@ -355,3 +355,28 @@ func TestSourceLostInTheSwitch(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceSays: what is under way, what was got to and which way it goes, forward, back and at the end.
+func TestSourceSays(t *testing.T) {
+	if s := (Source{}); s.Doing() != "" || s.Over() || s.LedAway() || s.Asked() {
+		t.Errorf("before it begins: %+v", s)
+	}
+	for at, step := range wantSteps {
+		s := sourceAt(t, at)
+		if s.Doing() != step.do || s.Reached() != step.do || s.Over() || s.LedAway() != (at >= flip) {
+			t.Errorf("%s: doing %s, reached %s, over %v, led away %v", step.do, s.Doing(), s.Reached(), s.Over(), s.LedAway())
+		}
+		if s.Released() {
+			continue
+		}
+		back, effects := feed(t, s, Input{Kind: Abort, Problem: why})
+		for ; back.Course == Undoing; back, effects = feed(t, back, Input{Kind: Done, Effect: back.Doing()}) {
+			if len(effects) != 1 || back.Doing() != effects[0] || back.Reached() != step.do || !back.Over() {
+				t.Fatalf("%s, back: doing %s, effects %v, over %v", step.do, back.Doing(), effects, back.Over())
+			}
+		}
+		if back.Doing() != "" || !back.Over() || back.Course != Ended {
+			t.Errorf("%s, undone: %+v", step.do, back)
+		}
+	}
+}
