@@ -80,3 +80,24 @@ func TestUnwrittenOutlivesTheHost(t *testing.T) {
 		}
 	})
 }
+
+// TestDisksAreMadeWhereNoneAre: a disk that comes takes no other's place; one that is not there is not whole.
+func TestDisksAreMadeWhereNoneAre(t *testing.T) {
+	path, mark := filepath.Join(t.TempDir(), "web-2-vda.raw"), filepath.Join(t.TempDir(), "unsynced-m-00000001")
+	if err := os.WriteFile(path, []byte("another's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := &Arrived{}
+	if err := a.Make(path, 4096); err == nil || len(a.Files()) > 0 {
+		t.Errorf("made: %v, %v", a.Files(), err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "another's" {
+		t.Errorf("it holds %q, %v", data, err)
+	}
+	if err := a.Make(path+".huge", 1<<62); err == nil || len(a.Files()) > 0 {
+		t.Errorf("larger than any file: %v, %v", a.Files(), err)
+	}
+	if err := a.Sync([]vm.Disk{{ID: "vda", Path: path + ".none"}}, migration.Plan{}, mark, func(string) {}); err == nil || !strings.Contains(err.Error(), "disk vda") {
+		t.Errorf("synced: %v", err)
+	}
+}
