@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -110,6 +111,48 @@ func TestRenewsByItsServer(t *testing.T) {
 		m.lead(d, nil, m.plan.Held[0])
 		if v := d.Visiting[0]; v.Asks != c.asks || v.Renews != c.renews {
 			t.Errorf("%s: asks %v, renews %v", name, v.Asks, v.Renews)
+		}
+	}
+}
+
+// TestLeadsWhatComes: an old address of a guest that comes waits at its tap, as a visitor by this tunnel; one whose home is here, or that passed through, is
+// sent on until the flip, and has its way home then.
+func TestLeadsWhatComes(t *testing.T) {
+	a := between(t)
+	p := goodPreparation()
+	g := &Guest{Held: care.Held{Description: p.Description, Taps: []string{"gwt1a", "gwt1b"}, Active: 1}}
+	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{guest: g}}
+	addr := p.Plan.Held[0]
+	own, through := addr, map[string]*detour.Detour{
+		"m-00000002": {ID: "m-00000002", Guest: "web", Visiting: []netstate.Visiting{{Addr: addr.Prefix.Addr(), Tunnel: "gwt-2"}}},
+		"m-00000003": {ID: "m-00000003", Guest: "web", Away: []netstate.Away{{Addr: addr.Prefix.Addr()}}},
+	}
+	own.Home = "rome"
+	others := map[string]*detour.Detour{
+		"m-00000002": {ID: "m-00000002", Guest: "db", Visiting: through["m-00000002"].Visiting}, "m-00000003": {ID: "m-00000003", Guest: "db", Away: through["m-00000003"].Away},
+	}
+	for name, c := range map[string]struct {
+		addr   migration.Address
+		all    map[string]*detour.Detour
+		comes  bool
+		tunnel string
+	}{
+		"a visitor":                 {addr, nil, false, "gwt-1"},
+		"as another guest's":        {addr, others, false, "gwt-1"},
+		"at home here":              {own, nil, true, ""},
+		"on its way":                {addr, through, true, "gwt-2"},
+		"here, and not sent away":   {addr, map[string]*detour.Detour{"m-00000002": through["m-00000002"]}, false, "gwt-1"},
+		"sent away, by its own way": {addr, map[string]*detour.Detour{"m-00000003": through["m-00000003"]}, false, "gwt-1"},
+	} {
+		d := &detour.Detour{ID: "m-00000001", Guest: "web", Tunnel: tunnel.Config{Name: "gwt-1"}}
+		m.lead(d, c.all, c.addr)
+		all := slices.Concat(d.Visiting, d.Coming)
+		if len(all) != 1 || (len(d.Coming) == 1) != c.comes {
+			t.Errorf("%s: visits %+v, comes %+v", name, d.Visiting, d.Coming)
+			continue
+		}
+		if v := all[0]; v.Addr != addr.Prefix.Addr() || v.Tunnel != c.tunnel || v.Waits == c.comes || v.Tap != "gwt1b" || v.MAC.String() != "52:54:00:00:01:0b" || len(v.Taps) != 2 || v.Gateway != addr.Gateway {
+			t.Errorf("%s: %+v", name, v)
 		}
 	}
 }

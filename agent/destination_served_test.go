@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/talk"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/vm"
 )
 
@@ -83,5 +85,43 @@ func TestGuestThatEndedKeepsItsSource(t *testing.T) {
 	}
 	if _, err := a.guests.find("web"); err != nil {
 		t.Errorf("it is not under care any more, and its disk not looked at again: %v", err)
+	}
+}
+
+// TestGuestThatLivesKeepsItsSource: as with one that has ended, the source does not hear of a landing before what came is on the storage, and nothing that
+// leads to the guest is ended, or leased, before.
+func TestGuestThatLivesKeepsItsSource(t *testing.T) {
+	g := &Guest{Machine: &halted{stuck{gone: gone{done: make(chan struct{})}}}}
+	m := landing(t, g)
+	g.Held.Description.Disks = []vm.Disk{{ID: "vda", Path: m.a.config.StatePath("disks", "web-2-vda.raw")}}
+	d := &detour.Detour{ID: "m-00000001", Guest: "web", Visiting: []netstate.Visiting{{Addr: m.plan.Held[0].Prefix.Addr(), Tunnel: "gwt-1"}}}
+	place(m.a, d)
+	m.rec.Edit(func(r *record.Report) { r.Survival = &record.Survival{} }) // it was asked for its connections
+	if err := m.perform(t.Context(), migration.Leave); err == nil || !strings.Contains(err.Error(), "disk vda") {
+		t.Errorf("its disk is nowhere: %v", err)
+	}
+	if now := placed(m.a, d.ID); now == nil || now.Leased {
+		t.Errorf("what leads to it: %+v", now)
+	}
+}
+
+// TestLeaseOfAGuest: what leads to a guest that lives here is leased, from now on, and nothing else is: neither what leads after it, nor another guest's.
+func TestLeaseOfAGuest(t *testing.T) {
+	a := between(t)
+	visits := []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20"), Tunnel: "gwt-1"}}
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Visiting: visits}, &detour.Detour{ID: "m-00000002", Guest: "web"},
+		&detour.Detour{ID: "m-00000003", Guest: "db", Visiting: visits})
+	for _, left := range []time.Duration{time.Hour, 0} {
+		if err := a.lease("web", left); err != nil {
+			t.Fatal(err)
+		}
+		if d := placed(a, "m-00000001"); !d.Leased || d.For != left || d.Until.IsZero() != (left == 0) {
+			t.Errorf("for %v: %+v", left, d)
+		}
+		for _, id := range []string{"m-00000002", "m-00000003"} {
+			if placed(a, id).Leased {
+				t.Errorf("%s is leased", id)
+			}
+		}
 	}
 }

@@ -175,3 +175,37 @@ func TestDoubtIsTheOutcome(t *testing.T) {
 		t.Errorf("%s, %q", rep.Outcome, rep.Notes)
 	}
 }
+
+// TestWordsOfADoubt: a person is told what there is to take back, and never to take back what is not there any more, nor what may run elsewhere.
+func TestWordsOfADoubt(t *testing.T) {
+	silent := &migration.Problem{Code: migration.CodePeer, Text: "no answer"}
+	gone := talk.LandingAnswer{Landing: migration.Waiting, Vanished: "its QEMU is gone"}
+	for name, c := range map[string]struct {
+		dead        bool
+		answer      talk.LandingAnswer
+		err         error
+		here, there string
+		ways        string // the last; "": nothing is to be decided
+	}{
+		"nobody answers":               {false, talk.LandingAnswer{}, silent, "it is paused", "no answer", "--take-back, after rome"},
+		"it is gone there":             {false, gone, nil, "it is paused", "its QEMU is gone", "godwit recover m-00000001 --take-back"},
+		"it may run there":             {false, talk.LandingAnswer{Landing: migration.Waiting}, nil, "it is paused", "rome", ""},
+		"gone here":                    {true, talk.LandingAnswer{}, silent, "nothing to take back", "no answer", "move STATE/journal/m-00000001.journal away"},
+		"gone here and there":          {true, gone, nil, "nothing to take back", "its QEMU is gone", "godwit recover m-00000001 --give-up, on rome"},
+		"gone here, and may run there": {true, talk.LandingAnswer{Landing: migration.Waiting}, nil, "nothing to take back", "rome", ""},
+	} {
+		a := bareAgent(t, &config.Config{Host: "paris"})
+		plan := goodPreparation().Plan
+		g, machine := haltedGuest(a, "web")
+		if c.dead {
+			close(machine.done)
+		}
+		m := &outgoing{a: a, plan: plan, guest: g, rec: record.New("paris", plan, time.Now())}
+		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.answer, c.err) }))
+		m.told.Store(new(sourceDoing(t, migration.Release)))
+		d := m.doubt(t.Context())
+		if !strings.Contains(d.Here, c.here) || !strings.Contains(d.There, c.there) || (len(d.Ways) > 0) != (c.ways != "") || len(d.Ways) > 0 && !strings.Contains(d.Ways[len(d.Ways)-1], c.ways) {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}

@@ -127,3 +127,17 @@ func TestForgetWhileItIsLed(t *testing.T) {
 		t.Errorf("%v, under care: %v", err, a.guests.byName["web"])
 	}
 }
+
+// TestEndOfTheWaitIsNoLanding: a source whose agent stops while it waits for the guest's landing has not heard of one: it would end the guest.
+func TestEndOfTheWaitIsNoLanding(t *testing.T) {
+	a, _ := served(t)
+	m := leaving(a)
+	ctx, cancel := context.WithCancel(t.Context())
+	m.link = linked(t, "paris", "rome", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	}))
+	if err := m.awaitLanding(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
