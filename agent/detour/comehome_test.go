@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,7 +13,9 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/statefile"
+	"godwit/internal/need"
 	"godwit/netstate"
+	"godwit/netstate/netns"
 )
 
 // TestBringHome: what sent the address away is kept for the way back, and frames to the MAC
@@ -112,5 +115,33 @@ func TestBringHomeByEitherMAC(t *testing.T) {
 		if got := d.Visiting[0].Known; got.String() != c.want.String() {
 			t.Errorf("away as %v or %v, at home as %v: known as %v, want %v", c.mac, c.known, now, got, c.want)
 		}
+	}
+}
+
+// TestComesHomeAndGoes: the store brings home what comes by a detour, which has to be there, and sends it away again, where anything was sent; the kernel's part is
+// told by its error.
+func TestComesHomeAndGoes(t *testing.T) {
+	need.Root(t)
+	sent := detourOf("m-00000001", 1, []netstate.Away{{Addr: ours, Tunnel: "t1", Active: true}}, nil)
+	d := &Detour{ID: "m-00000002", Guest: "web", Up: sent.Up, Coming: []netstate.Visiting{{Addr: ours}}}
+	s := New(filepath.Join(t.TempDir(), "detours.json"), config.Network{Bridge: "no-such-bridge"}, map[string]*Detour{sent.ID: sent, d.ID: d})
+	in := func(do func(string) error, id string) error { return netns.Once(func() error { return do(id) }) }
+	if err := in(s.ComeHome, "m-00000009"); err == nil {
+		t.Error("by none it came home")
+	}
+	if err := in(s.SendAway, d.ID); err != nil || len(d.Coming) != 1 {
+		t.Errorf("nothing was sent: %v, %+v", err, d)
+	}
+	for range 2 {
+		if err := in(s.ComeHome, d.ID); err != nil || len(sent.Away) != 0 || len(d.Visiting) != 1 {
+			t.Fatalf("%v: %+v, %+v", err, sent, d)
+		}
+	}
+	if err := in(s.SendAway, d.ID); err == nil || len(sent.Away) != 1 || len(d.Visiting) != 0 {
+		t.Errorf("without a bridge: %v, %+v, %+v", err, sent, d)
+	}
+	sent.Away, d.Lender = nil, "box"
+	if err := in(s.ComeHome, d.ID); err == nil || !strings.Contains(err.Error(), "box leads") {
+		t.Errorf("its lender leads it: %v", err)
 	}
 }
