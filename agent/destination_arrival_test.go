@@ -120,7 +120,7 @@ func TestRenewsByItsServer(t *testing.T) {
 func TestLeadsWhatComes(t *testing.T) {
 	a := between(t)
 	p := goodPreparation()
-	g := &Guest{Held: care.Held{Description: p.Description, Taps: []string{"gwt1a", "gwt1b"}, Active: 1}}
+	g := guests.New(care.Held{Description: p.Description, Taps: []string{"gwt1a", "gwt1b"}, Active: 1}, nil)
 	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{guest: g}}
 	addr := p.Plan.Held[0]
 	own, through := addr, map[string]*detour.Detour{

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
@@ -41,7 +42,7 @@ func TestSourceThatServesOn(t *testing.T) {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "hybrid", Transfer: "lanes", Epoch: 3}
 		m := &incoming{
 			a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{}, dir: t.TempDir(), inbox: make(chan migration.Input, 1),
-			shown: &Guest{Machine: &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.PostcopyPaused}},
+			shown: guests.New(care.Held{}, &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.PostcopyPaused}),
 			state: migration.Destination{Landing: migration.Adopting, Epoch: 3, Released: true},
 		}
 		m.heard.Store(int64(time.Since(started) - inquireAfter - time.Second))
@@ -69,21 +70,21 @@ func TestSourceThatServesOn(t *testing.T) {
 // before those here are on the storage.
 func TestGuestThatEndedKeepsItsSource(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+	a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests"))}
 	var err error
 	if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-	g := &Guest{Held: care.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: filepath.Join(dir, "disks", "web-2-vda.raw")}}}, Dir: filepath.Join(dir, "web-2")}}
-	if err := a.guests.save(g); err != nil {
+	g := guests.New(care.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: filepath.Join(dir, "disks", "web-2-vda.raw")}}}, Dir: filepath.Join(dir, "web-2")}, nil)
+	if err := a.guests.Save(g); err != nil {
 		t.Fatal(err)
 	}
 	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
 	if err := m.perform(t.Context(), migration.Leave); err == nil || !strings.Contains(err.Error(), "disk vda") {
 		t.Errorf("its disk is nowhere: %v", err)
 	}
-	if _, err := a.guests.find("web"); err != nil {
+	if _, err := a.guests.Find("web"); err != nil {
 		t.Errorf("it is not under care any more, and its disk not looked at again: %v", err)
 	}
 }
@@ -91,9 +92,11 @@ func TestGuestThatEndedKeepsItsSource(t *testing.T) {
 // TestGuestThatLivesKeepsItsSource: as with one that has ended, the source does not hear of a landing before what came is on the storage, and nothing that
 // leads to the guest is ended, or leased, before.
 func TestGuestThatLivesKeepsItsSource(t *testing.T) {
-	g := &Guest{Machine: &halted{stuck{gone: gone{done: make(chan struct{})}}}}
+	g := guests.New(care.Held{}, &halted{stuck{gone: gone{done: make(chan struct{})}}})
 	m := landing(t, g)
-	g.Held.Description.Disks = []vm.Disk{{ID: "vda", Path: m.a.config.StatePath("disks", "web-2-vda.raw")}}
+	g.Remember(func(h *care.Held) {
+		h.Description.Disks = []vm.Disk{{ID: "vda", Path: m.a.config.StatePath("disks", "web-2-vda.raw")}}
+	})
 	d := &detour.Detour{ID: "m-00000001", Guest: "web", Visiting: []netstate.Visiting{{Addr: m.plan.Held[0].Prefix.Addr(), Tunnel: "gwt-1"}}}
 	place(m.a, d)
 	m.rec.Edit(func(r *record.Report) { r.Survival = &record.Survival{} }) // it was asked for its connections

@@ -38,7 +38,7 @@ func TestTakenBackByWhat(t *testing.T) {
 	} {
 		a := bareAgent(t, &config.Config{Host: "paris"})
 		plan := goodPreparation().Plan
-		g, _ := haltedGuest(a, "web")
+		g, _ := haltedGuest(t, a, "web")
 		m := &outgoing{a: a, plan: plan, guest: g, rec: record.New("paris", plan, time.Now()), inbox: make(chan migration.Input)}
 		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.answer, c.err) }))
 		released := sourceDoing(t, migration.Release)
@@ -107,7 +107,7 @@ func TestLandingIsAnswered(t *testing.T) {
 	if answer, err := landing(); err != nil || answer.Vanished != "its QEMU was killed" || answer.Status != "" {
 		t.Errorf("%+v, %v", answer, err)
 	}
-	g, machine := haltedGuest(a, "web")
+	g, machine := haltedGuest(t, a, "web")
 	m.shown = g
 	if answer, err := landing(); err != nil || answer.Vanished != "" || answer.Status != vm.Paused {
 		t.Errorf("it lives: %+v, %v", answer, err)
@@ -196,7 +196,7 @@ func TestWordsOfADoubt(t *testing.T) {
 	} {
 		a := bareAgent(t, &config.Config{Host: "paris"})
 		plan := goodPreparation().Plan
-		g, machine := haltedGuest(a, "web")
+		g, machine := haltedGuest(t, a, "web")
 		if c.dead {
 			close(machine.done)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
@@ -100,8 +101,8 @@ func TestGoOn(t *testing.T) {
 func TestAdoptedBySocket(t *testing.T) {
 	a := between(t)
 	for name, qmp := range map[string]string{"web": "/run/web.qmp", "db": ""} {
-		g, _ := haltedGuest(a, name)
-		g.Held.Description.QMP = qmp
+		g, _ := haltedGuest(t, a, name)
+		g.Remember(func(h *care.Held) { h.Description.QMP = qmp })
 	}
 	for qmp, want := range map[string]string{"/run/web.qmp": "web", "/run/other.qmp": ""} {
 		if got := a.adoptedBy(qmp); got != want {
@@ -114,17 +115,17 @@ func TestAdoptedBySocket(t *testing.T) {
 // it runs on.
 func TestForgetWhileItIsLed(t *testing.T) {
 	a := between(t)
-	g, _ := haltedGuest(a, "web")
-	g.Held.Description.QMP = "/run/web.qmp"
+	g, _ := haltedGuest(t, a, "web")
+	g.Remember(func(h *care.Held) { h.Description.QMP = "/run/web.qmp" })
 	a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{"m-00000001": {ID: "m-00000001", Guest: "web", Visiting: []netstate.Visiting{{Tunnel: "gwt-1"}}}})
 	ask := callFrom(t, "", "", nil)
 	ask.SetPathValue("name", "web")
-	if _, err := a.apiForgetGuest(ask); err == nil || !strings.Contains(err.Error(), "end of its lease") || g.migration() != "" || a.guests.byName["web"] != g {
-		t.Errorf("%v, busy with %q", err, g.migration())
+	if _, err := a.apiForgetGuest(ask); err == nil || !strings.Contains(err.Error(), "end of its lease") || g.Migration() != "" || found(a.guests, "web") != g {
+		t.Errorf("%v, busy with %q", err, g.Migration())
 	}
 	a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{})
-	if _, err := a.apiForgetGuest(ask); err != nil || a.guests.byName["web"] != nil || !g.alive() {
-		t.Errorf("%v, under care: %v", err, a.guests.byName["web"])
+	if _, err := a.apiForgetGuest(ask); err != nil || found(a.guests, "web") != nil || !g.Alive() {
+		t.Errorf("%v, under care: %v", err, found(a.guests, "web"))
 	}
 }
 
