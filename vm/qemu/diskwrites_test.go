@@ -10,8 +10,8 @@ func TestDiskWrites(t *testing.T) {
 			if command != "query-blockstats" {
 				return "{}", true
 			}
-			return `[{"device": "", "node-name": "disk0", "stats": {"wr_operations": 3, "wr_bytes": 12288}}, `+
-				`{"device": "drive1", "node-name": "#block7", "stats": {"wr_operations": 4, "wr_bytes": 65536}}, `+
+			return `[{"device": "", "node-name": "disk0", "stats": {"wr_operations": 3, "wr_bytes": 12288}}, ` +
+				`{"device": "drive1", "node-name": "#block7", "stats": {"wr_operations": 4, "wr_bytes": 65536}}, ` +
 				`{"device": "", "node-name": "root", "stats": {"wr_operations": 90, "wr_bytes": 900}}]`, true
 		}
 	})
