@@ -19,7 +19,7 @@ import (
 // moved, and where an agent that was started again does not know how far it was. What it does not give up is on its
 // list (dropLater).
 func (m *incoming) takeNextBack(ctx context.Context) {
-	if !m.work.placed && !m.work.found {
+	if !m.work.placed && !m.work.found && !m.expects.Load() {
 		return
 	}
 	m.noteUsed()

@@ -78,6 +78,21 @@ func TestFailedHandoverTakesNextBack(t *testing.T) {
 	}
 }
 
+// TestToldHandoverTakesNextBack: of a guest that may have told its clients of its next addresses before it came, and could not be asked for anything
+// since, they are to be taken all the same.
+func TestToldHandoverTakesNextBack(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		m := landing(t, guests.New(care.Held{}, nil))
+		m.plan.Next[0].Endpoint = 5
+		m.expects.Store(told)
+		m.takeNextBack(t.Context())
+		h := m.work.guest.Held()
+		if used := h.Endpoint == 5 && h.Table == m.table(); used != told || len(h.ToDrop) > 0 != told {
+			t.Errorf("told %v: endpoint %d, table %d, to drop %v", told, h.Endpoint, h.Table, h.ToDrop)
+		}
+	}
+}
+
 // TestNumbersOfAnEarlierAgentAreUsedUp: a guest that answered nobody since the agent was killed which handed it over may have its next address: the
 // next move uses neither its table nor its endpoints' ids.
 func TestNumbersOfAnEarlierAgentAreUsedUp(t *testing.T) {

@@ -38,6 +38,7 @@ type incoming struct {
 
 	turning sync.Mutex // addresses are led here, or away again, by one call at a time
 
+	expects   atomic.Bool                       // the guest may have told its clients of its next addresses
 	unled     atomic.Bool                       // the source has turned back, and had led no packet here
 	doubtTold atomic.Bool                       // who follows its events was told that the guest vanished
 	heard     atomic.Int64                      // when the source was last heard, ns since started

@@ -69,7 +69,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	}
 	has := a.beginHas(r.Context(), offer)
 	buffers := peer.KernelBuffers()
-	answer := talk.Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: ends, Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true}
+	answer := talk.Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: ends, Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true, Expects: true}
 	if len(answer.Ends) > 0 {
 		answer.Probe = answer.Ends[0].Port()
 	}

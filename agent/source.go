@@ -175,7 +175,7 @@ func (m *outgoing) awaitUnderway(ctx context.Context) {
 	}
 }
 
-// givenBack says that the destination's subnet agent gives addr back to it.
+// givenBack says that the destination is given addr back by its subnet agent, or by the address's home.
 func (m *outgoing) givenBack(addr netip.Addr) bool {
 	return slices.Contains(m.work.prepared.Home, addr)
 }

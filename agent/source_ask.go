@@ -70,8 +70,8 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.expectGuest()
 	if asked == 0 {
+		m.expectGuest()
 		return nil
 	}
 	m.rec.Note(fmt.Sprintf("hooks of %s held the guest here for %v", migration.PreSourceSuspend, time.Since(began).Round(time.Millisecond)))
@@ -79,7 +79,11 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 		return nil
 	}
 	n, _ := m.a.config.Find(m.plan.To)
-	return m.awaitFit(ctx, m.paths(n))
+	if err := m.awaitFit(ctx, m.paths(n)); err != nil {
+		return err
+	}
+	m.expectGuest() // last: what it has heard is of now
+	return nil
 }
 
 // holdLook is between two looks at a copy that is held for hooks.

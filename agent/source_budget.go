@@ -78,7 +78,7 @@ func foreseen(look policy.Look, copying *policy.Copying) string {
 func (m *outgoing) noteForecast(f policy.Forecast, unsure bool) {
 	about := fmt.Sprint(f.Downtime.Round(10 * time.Millisecond))
 	if unsure {
-		about += fmt.Sprintf(" (no stop-and-copy to %s has shown yet how fast both hosts are: it may be half or twice as long)", m.plan.To)
+		about += fmt.Sprintf(" (no stop-and-copy to %s has shown yet how fast both hosts are: it is a guess: it may take a third of that, or three times as long)", m.plan.To)
 	}
 	switch {
 	case f.Downtime <= m.plan.Downtime:

@@ -25,7 +25,7 @@ func (m *outgoing) tells() bool {
 	named := slices.ContainsFunc(m.plan.Next, func(next migration.Address) bool { return next.Endpoint != 0 && next.Prefix.Addr().Is4() })
 	here := slices.ContainsFunc(m.plan.Next, func(next migration.Address) bool { return m.a.config.Network.OnLink(next.Prefix).IsValid() }) // its spare NIC would be asked
 	return named && !here && !m.plan.KeepsAddress() && m.plan.Mode != "stopcopy" && m.plan.Downtime <= longestPause &&
-		slices.Contains(m.work.capabilities, guest.CapTell)
+		m.work.accepted.Expects && slices.Contains(m.work.capabilities, guest.CapTell)
 }
 
 // expectGuest asks the destination to have its LAN know of the next addresses; tellClients awaits the answer.
@@ -40,7 +40,7 @@ func (m *outgoing) expectGuest() {
 		err := limits.Expect.Do(m.a.ctx, func(ctx context.Context) error {
 			return m.call(ctx, "expect", talk.Turn{Epoch: m.plan.Epoch}, &answer)
 		})
-		if err != nil { // such as of an agent that does not know it
+		if err != nil {
 			m.a.log.Info("clients are told of the next address once the guest has arrived", "migration", m.plan.ID, "error", err)
 		}
 		expected <- answer.Free && err == nil

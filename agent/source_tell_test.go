@@ -44,7 +44,7 @@ func departing(t *testing.T, c guest.Channel) *outgoing {
 	a := bareAgent(t, &config.Config{Host: "paris", Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24")}})
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "precopy", Network: "mptcp", Downtime: 300 * time.Millisecond,
 		Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Endpoint: 3}, {Prefix: netip.MustParsePrefix("fd00:2::10/64"), Endpoint: 4}}}
-	return &outgoing{a: a, guest: twoNICGuest(c), plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{capabilities: []string{guest.CapTell}}}
+	return &outgoing{a: a, guest: twoNICGuest(c), plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{capabilities: []string{guest.CapTell}, accepted: talk.Acceptance{Expects: true}}}
 }
 
 // TestTells: clients are told before the guest leaves, but where they could be lost for that, or nobody can.
@@ -56,6 +56,7 @@ func TestTells(t *testing.T) {
 	}{
 		"it moves to another subnet":     {func(*outgoing) {}, true},
 		"its program is of before":       {func(m *outgoing) { m.work.capabilities = []string{guest.CapReady} }, false},
+		"its destination is of before":   {func(m *outgoing) { m.work.accepted.Expects = false }, false},
 		"it keeps its addresses":         {func(m *outgoing) { m.plan.Network, m.plan.Next = "tunnel", nil }, false},
 		"nothing is to follow":           {func(m *outgoing) { m.plan.Next[0].Endpoint, m.plan.Next[1].Endpoint = 0, 0 }, false},
 		"it gets IPv6 alone":             {func(m *outgoing) { m.plan.Next = m.plan.Next[1:] }, false},

@@ -12,7 +12,7 @@ import (
 	"godwit/netstate"
 )
 
-// GiveBack is what a host of the site asks its subnet agent for.
+// GiveBack is what a host of the site asks its subnet agent for, or the home of an address.
 type GiveBack struct {
 	Guest string `json:"guest"`
 	// Move is the migration, and its epoch, for which they are given back. What is asked for any other than the

@@ -99,7 +99,7 @@ var (
 	AskHome    = named("ask_home", 3*time.Second, "the home of addresses says which it hands over to its subnet agent")
 	AskLed     = named("ask_led", 3*time.Second, "another host says whether it leads addresses on: before their home sends them further, and now and then where they come from")
 	Presence   = named("presence", 2*time.Second, "another host says what it is")
-	GiveBack   = named("give_back", 2*time.Second, "a subnet agent gives addresses back to a host of its site, or sends them away again")
+	GiveBack   = named("give_back", 2*time.Second, "the home of addresses, or its subnet agent, gives them back to a host of its site, or sends them away again")
 	EndDetour  = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")
 	Restore    = named("restore_tunnel", 5*time.Second, "a tunnel stands again after the end of its process, or its host's reboot")
 	Inquire    = named("inquire", 5*time.Second, "the source says what became of a migration")

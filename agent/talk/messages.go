@@ -54,6 +54,7 @@ type Acceptance struct {
 
 	Buffers  *peer.Buffers `json:"buffers,omitempty"`   // of its connections; nil: it does not say
 	ReadOnly bool          `json:"read_only,omitempty"` // it takes disks in by lanes, read-only ones too
+	Expects  bool          `json:"expects,omitempty"`   // it can be asked to have its LAN know of the next addresses
 
 	Has []bool `json:"has,omitempty"` // of each page of the offer's sample, whether it has that already; nil: it does not say
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"godwit/netstate/mptcp"
+
+	"github.com/vishvananda/netlink"
 )
 
 // Peers that are told of an address come a round trip later. Where they are told just before the guest leaves, that passes while
@@ -32,7 +34,7 @@ func (b *Book) Tell(mac string) error {
 		return nil
 	case !ok || !m.whole || m.id == 0:
 		err = errors.New("it was not made ready")
-	case m.crowd:
+	case m.crowd || sockets() >= manyAre: // a copy may take long, and more come meanwhile
 		err = errCrowd
 	default:
 		if _, err = m.answers.WriteString(answersForOwn); err == nil {
@@ -68,8 +70,9 @@ func (b *Book) untell(m made) error {
 	return nil
 }
 
-// dropTold takes back what an earlier run of this program told peers of addrs before the guest was to leave.
-func dropTold(addrs []netip.Addr) error {
+// dropTold takes back what an earlier run of this program told peers of addrs, which the link has, before the guest was to leave; or of what
+// a NAT shows of them, which no NIC has. have are all that any has.
+func dropTold(link netlink.Link, addrs []netip.Addr, have []netlink.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -78,7 +81,8 @@ func dropTold(addrs []netip.Addr) error {
 		return nil
 	}
 	for _, e := range existing {
-		if slices.Contains(addrs, e.Addr) {
+		shown := e.Dev == link.Attrs().Name && e.Flags&mptcp.FlagSignal != 0 && !serves(e, have)
+		if shown || slices.Contains(addrs, e.Addr) {
 			err = errors.Join(err, mptcp.DelEndpoint(e.ID, e.Addr))
 		}
 	}

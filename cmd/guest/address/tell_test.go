@@ -2,6 +2,7 @@ package address
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -131,16 +132,30 @@ func TestOthersAreNotUntold(t *testing.T) {
 // TestToldByAnEarlierRun: a program that was started again takes back what it had told, too, where the guest stays.
 func TestToldByAnEarlierRun(t *testing.T) {
 	next, known := telling(t)
-	var before, b Book
-	for _, err := range []error{before.Ready(next), before.Tell(next.MAC), b.Ready(guest.Configure{MAC: next.MAC})} {
-		if err != nil {
-			t.Fatal(err)
+	shown := next
+	shown.Announce = []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+	theirs := mptcp.Endpoint{ID: 9, Addr: netip.MustParseAddr("192.0.2.9"), Flags: mptcp.FlagSignal}
+	if err := mptcp.AddEndpoint(theirs); err != nil {
+		t.Fatal(err)
+	}
+	var before Book
+	for _, was := range []guest.Configure{next, shown} { // a NAT shows the second
+		var b Book
+		before = Book{}
+		for _, err := range []error{before.Ready(was), before.Tell(next.MAC), b.Ready(guest.Configure{MAC: next.MAC})} {
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
+		if got := known(); !slices.Equal(got, []mptcp.Endpoint{theirs}) {
+			t.Errorf("told of %v still", got)
+		}
+		wantOn(t, "the guest stays", "own0")
 	}
-	if got := known(); len(got) > 0 {
-		t.Errorf("told of %v still", got)
+	if err := mptcp.DelEndpoint(9, theirs.Addr); err != nil {
+		t.Fatal(err)
 	}
-	wantOn(t, "the guest stays", "own0")
+	before = Book{}
 	for _, err := range []error{before.Ready(next), before.Tell(next.MAC)} {
 		if err != nil {
 			t.Fatal(err)
@@ -170,6 +185,35 @@ func TestCrowdIsToldLater(t *testing.T) {
 	}
 	if made, err := b.Configure(next); err != nil || !slices.Equal(made.EndpointIDs, []uint8{3}) {
 		t.Errorf("configured: %+v, %v", made, err)
+	}
+}
+
+// TestCrowdThatCameSince: those that came while memory was copied count, too.
+func TestCrowdThatCameSince(t *testing.T) {
+	next, known := telling(t)
+	var b Book
+	if err := b.Ready(next); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for range manyAre {
+		c, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	for range 2 {
+		if err := b.Tell(next.MAC); !errors.Is(err, errCrowd) || len(known()) > 0 {
+			t.Errorf("%v, told of %v", err, known())
+		}
+		if err := b.Ready(next); err != nil { // as it is asked again and again
+			t.Fatal(err)
+		}
 	}
 }
 
