@@ -9,10 +9,10 @@ const mostMeant = 256
 
 // readAsMeant has keys that are unknown, which was said, stand for those that they are near to, where these are not there: it would
 // be said beside that these are missing, and that nothing has the names below them. Nor is it said that the value is none of theirs: that may be the mistake.
-// One that is near to none may have been meant for any.
+// What is wrong in a map or list that is one of theirs is said. One that is near to none may have been meant for any.
 func (o *object) readAsMeant(unknown []*ast.MappingValueNode, keys []string) {
 	if o.r.guessed == nil {
-		o.r.guessed = map[place]bool{}
+		o.r.guessed = map[ast.Node]bool{}
 	}
 	for _, e := range unknown {
 		if o.r.meant == mostMeant {
@@ -23,10 +23,22 @@ func (o *object) readAsMeant(unknown []*ast.MappingValueNode, keys []string) {
 		case key == "":
 			o.odd++
 		case !o.has(key):
-			o.fields[key] = field{key: at(e.Key), node: e.Value}
-			o.r.guessed[o.place(key)] = true
+			o.fields[key] = field{key: at(e.Key), node: e.Value, guessed: true}
+			o.r.guessed[e.Value] = true
 		}
 	}
+}
+
+// unknown reports a word that is none of the known ones.
+func (o *object) unknown(key, what, allowed, word string, known []string) {
+	f := o.fields[key]
+	_, isMap := pairs(f.node)
+	_, isList := f.node.(*ast.SequenceNode)
+	if f.guessed && !isMap && !isList { // it may be right where it was meant
+		o.r.hushed++
+		return
+	}
+	o.r.unknown(o.place(key), what, allowed, word, known)
 }
 
 // textOf is a key's.

@@ -27,8 +27,9 @@ type object struct {
 }
 
 type field struct {
-	key  place
-	node ast.Node
+	key     place
+	node    ast.Node
+	guessed bool // the key is another, which this is near to
 }
 
 // object reads a map with these keys. Anything else in it is reported. ok is
@@ -37,6 +38,10 @@ func (r *reader) object(n ast.Node, what string, keys []string) (o *object, ok b
 	o = &object{r: r, what: what, at: at(n), fields: map[string]field{}}
 	entries, isMap := pairs(n)
 	if !isMap {
+		if r.guessed[n] {
+			r.hushed++
+			return o, false
+		}
 		r.wrong(at(n), fmt.Sprintf("%s is %s", what, kind(n)), "a map with "+strings.Join(keys, ", "))
 		return o, false
 	}
@@ -84,7 +89,7 @@ func (o *object) place(key string) place {
 	return at(f.node)
 }
 
-func (o *object) wrong(key, what, allowed string) { o.r.wrong(o.place(key), what, allowed) }
+func (o *object) wrong(key, what, allowed string) { o.unknown(key, what, allowed, "", nil) }
 
 // need reports the keys that are missing.
 func (o *object) need(keys ...string) bool {
@@ -99,6 +104,10 @@ func (o *object) need(keys ...string) bool {
 
 // wrongType reports a value of another type than the key's.
 func (o *object) wrongType(key, allowed string) {
+	if o.fields[key].guessed {
+		o.r.hushed++
+		return
+	}
 	o.wrong(key, fmt.Sprintf("%s of %s is %s", key, o.what, kind(o.fields[key].node)), allowed)
 }
 
@@ -173,7 +182,7 @@ func (o *object) word(key, standard string, known ...string) string {
 	allowed := strings.Join(known, ", ")
 	s, ok := o.text(key, allowed)
 	if ok && !slices.Contains(known, s) {
-		o.r.unknown(o.place(key), fmt.Sprintf("unknown %s %q of %s", key, short(s), o.what), allowed, s, known)
+		o.unknown(key, fmt.Sprintf("unknown %s %q of %s", key, short(s), o.what), allowed, s, known)
 		return standard
 	}
 	if !ok {
@@ -212,7 +221,7 @@ func (o *object) known(key, thing string, names []string) string {
 		}
 	}
 	if name, ok := o.text(key, allowed); ok {
-		o.r.unknown(o.place(key), fmt.Sprintf("unknown %s %q", thing, short(name)), allowed, name, names)
+		o.unknown(key, fmt.Sprintf("unknown %s %q", thing, short(name)), allowed, name, names)
 	}
 	return ""
 }

@@ -86,9 +86,9 @@ func byTime(a, b Step) int {
 // entries reads a list of what has names. "" among those stands for what could not be read: whoever refers to
 // a name that is not there may mean that, and nothing is said of it beside what is wrong there.
 func (f *file) entries(o *object, key string, names *[]string) []ast.Node {
-	before := len(f.found)
+	before := f.faults()
 	nodes := o.list(key)
-	if len(f.found) > before || !o.has(key) && o.odd > 0 {
+	if f.faults() > before || !o.has(key) && o.odd > 0 {
 		*names = append(*names, "")
 	}
 	return nodes

@@ -85,8 +85,8 @@ func (f *file) readSite(n ast.Node) {
 	}
 	o.need("name", "guest_net", "uplinks")
 	site := Site{Name: o.name("name")}
-	before := len(f.found)
-	if site.Hosts = int(o.number("hosts", 1, 1, maxHosts)); len(f.found) > before {
+	before := f.faults()
+	if site.Hosts = int(o.number("hosts", 1, 1, maxHosts)); f.faults() > before {
 		f.hosts = append(f.hosts, "") // it may have the host that somebody refers to
 	}
 	if slices.Contains([]string{Internet, "core", AllUplinks}, site.Name) {
@@ -129,8 +129,8 @@ func (f *file) readGuestNet(o *object, site *Site) {
 	if !o.has("guest_net") {
 		return
 	}
-	before := len(f.found)
-	defer func() { f.misread[site.Name] = len(f.found) > before }()
+	before := f.faults()
+	defer func() { f.misread[site.Name] = f.faults() > before }()
 	net, ok := f.object(o.fields["guest_net"].node, "guest_net of "+o.what, []string{"v4", "v6"})
 	if !ok {
 		return

@@ -25,23 +25,24 @@ type reader struct {
 	file     string
 	found    []finding
 	anchors  map[string]ast.Node
-	weights  map[ast.Node]int // see weigh
-	repeated int              // nodes that aliases stand for
-	meant    int              // how many unknown keys were read as others, or may have been meant for such
-	guessed  map[place]bool   // where values of such keys stand
-	stop     bool             // the tree has a hole, or is too large, and is not read
+	weights  map[ast.Node]int  // see weigh
+	repeated int               // nodes that aliases stand for
+	meant    int               // how many unknown keys were read as others, or may have been meant for such
+	guessed  map[ast.Node]bool // values of such keys
+	hushed   int               // what was found of those that the keys may explain
+	stop     bool              // the tree has a hole, or is too large, and is not read
 }
 
 // place is where a node stands in the file.
 type place struct{ line, col int }
 
+// faults is how much is wrong so far, told or not.
+func (r *reader) faults() int { return len(r.found) + r.hushed }
+
 func (r *reader) wrong(at place, what, allowed string) { r.unknown(at, what, allowed, "", nil) }
 
 // unknown reports a word that is none of the known ones.
 func (r *reader) unknown(at place, what, allowed, word string, known []string) {
-	if r.guessed[at] { // what the key says is known to be wrong
-		return
-	}
 	e := Error{File: r.file, Line: at.line, Col: at.col, What: oneline.Of(what), Allowed: oneline.Of(allowed)}
 	r.found = append(r.found, finding{Error: e, word: word, known: known})
 }
