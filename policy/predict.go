@@ -100,8 +100,8 @@ func Predict(f Facts) Forecast {
 	if f.Stopped {
 		look.Remaining, look.Work = int64(first), seconds(pass)
 	}
-	last := Loses{f.Lost, f.LastRTT}.Arrives(float64(look.Remaining + look.tail()))
-	downtime := stopping + look.Downtime(last)
+	lost := Loses{f.Lost, f.LastRTT}.Arrives(float64(look.Remaining+look.tail())) - f.LastRTT // each time a whole round trip
+	downtime := stopping + look.Downtime(f.LastRTT) + lost
 	if !f.Stopped { // which no budget keeps short
 		downtime = min(downtime, max(f.Budget, downtime/2))
 	}
