@@ -95,9 +95,9 @@ func (m *outgoing) noteForecast(f policy.Forecast, unsure bool) {
 }
 
 // notePath says before the first byte what of the paths or of the disks makes it take long.
-func (m *outgoing) notePath(path string, disks policy.DiskFacts, f policy.Forecast) {
-	if path != "" {
-		m.rec.Note(path)
+func (m *outgoing) notePath(paths []string, disks policy.DiskFacts, f policy.Forecast) {
+	for _, note := range paths {
+		m.rec.Note(note)
 	}
 	if f.Disks.Waits {
 		m.rec.Note(fmt.Sprintf("it writes to its disks %.0f times a second: as foreseen its writes will wait for the copy of them, which takes about %v where these are anywhere in the %d MB that they hold, and less where one is beside the other",

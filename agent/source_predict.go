@@ -42,7 +42,7 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 	f := policy.Predict(facts)
 	m.noteForecast(f, unsure)
 	m.noteBeside()
-	m.notePath(path.note, facts.Disks, f)
+	m.notePath(path.notes, facts.Disks, f)
 	m.rec.Edit(func(r *record.Report) {
 		r.Predicted = &record.Prediction{
 			MigrationS: f.Migration.Seconds(),

@@ -98,43 +98,66 @@ func lossNote(p peer.Path, lost policy.Loses, control string, most float64) stri
 // lossy is what memory's paths lose, of all that goes over them.
 type lossy struct {
 	policy.Loses
-	rate int64 // what all carry, bit/s; 0: unknown
-	note string
+	rate  int64 // what all carry, bit/s; 0: unknown
+	notes []string
+}
+
+// tried is one of memory's paths, and what its train told.
+type tried struct {
+	peer.Path
+	train probe.Train // zero: there was none
+	heeds string      // see heedsLoss
 }
 
 // lossyPaths waits for the trains. Paths that answered none of theirs are taken to lose nothing, as they may be down for a while.
-func (m *outgoing) lossyPaths(n config.Neighbour) (out lossy) {
-	out.RTT, out.rate = m.pauseRTT(), m.carried(n)
-	all := m.answering(m.paths(n))
-	var sum, rates float64
-	known := len(all) > 0
-	for _, p := range all {
-		lost := policy.Loses{}
+func (m *outgoing) lossyPaths(n config.Neighbour) lossy {
+	var all []tried
+	for _, p := range m.answering(m.paths(n)) {
+		one := tried{Path: p, heeds: m.heedsLoss(p)}
 		if answer := m.work.trains[ways.Ends(p)]; answer != nil {
-			train := <-answer
+			one.train = <-answer
 			m.work.trains[ways.Ends(p)] = nil
-			lost = loses(train)
-			if heeds := m.heedsLoss(p); heeds != "" && lost.Share == 0 && train.Answered > 0 && train.Answered < train.Sent {
-				out.note = fmt.Sprintf("path %s lost %d of %d small packets, which may have been chance: where it goes on to lose some the move takes longer than foreseen, as connections by %s take that for congestion",
-					p.Name, train.Sent-train.Answered, train.Sent, heeds)
-			}
 		}
-		rate := float64(p.Rate)
-		if lost.Share > 0 {
-			heeds := m.heedsLoss(p)
-			most := float64(lost.Carries()*8) * max(1, float64(channelsOver(m.plan, len(all)))/float64(len(all)))
-			if heeds != "" && (rate == 0 || most < rate) {
-				out.note = lossNote(p, lost, heeds, most)
-				rate = most
-			}
+		all = append(all, one)
+	}
+	out := lossOf(all, channelsOver(m.plan, len(all)))
+	if carried := m.carried(n); out.rate == 0 || carried > 0 && carried < out.rate {
+		out.rate = carried
+	}
+	out.RTT = m.pauseRTT()
+	return out
+}
+
+// lossOf is what paths lose together that memory goes over by so many connections. Each counts by what it carries; one of which nobody knows that, as
+// one of the others.
+func lossOf(all []tried, channels int) (out lossy) {
+	var sum, rates, known, unknown float64 // sum: of shares of rates; unknown: of shares
+	for _, p := range all {
+		lost, rate := loses(p.train), float64(p.Rate)
+		switch most := float64(lost.Carries()*8) * max(1, float64(channels)/float64(len(all))); {
+		case p.heeds == "":
+		case lost.Share == 0 && p.train.Answered > 0 && p.train.Answered < p.train.Sent:
+			out.notes = append(out.notes, fmt.Sprintf("path %s lost %d of %d small packets, which may have been chance: where it goes on to lose some the move takes longer than foreseen, as connections by %s take that for congestion",
+				p.Name, p.train.Sent-p.train.Answered, p.train.Sent, p.heeds))
+		case lost.Share > 0 && (rate == 0 || most < rate):
+			out.notes = append(out.notes, lossNote(p.Path, lost, p.heeds, most))
+			rate = most
 		}
-		known = known && rate > 0
+		if rate == 0 {
+			unknown += lost.Share
+			continue
+		}
+		known++
 		sum, rates = sum+rate*lost.Share, rates+rate
 	}
-	if known {
-		out.Share = sum / rates
-		if carried := int64(rates * (1 - out.Share)); out.rate == 0 || carried < out.rate {
-			out.rate = carried
+	switch count := float64(len(all)); {
+	case count == 0:
+	case known == 0:
+		out.Share = unknown / count
+	default:
+		out.Share = (sum/rates*known + unknown) / count
+		if known == count {
+			out.rate = int64(rates * (1 - out.Share))
 		}
 	}
 	return out
