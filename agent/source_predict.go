@@ -66,7 +66,8 @@ func (m *outgoing) speed(rate int64, basis *sample.Basis) (speed int64, unsure b
 	if m.plan.Mode != "stopcopy" || speed == 0 {
 		return speed, false
 	}
-	if stopped := m.a.records.Copied(m.plan.To, rate, true); stopped.Handled > 0 {
+	stopped := m.a.records.Copied(m.plan.To, rate, true)
+	if shown, _ := stopped.Speed(); shown > 0 {
 		return stopped.Foresee(speed), false
 	}
 	if basis != nil && basis.Fastest > speed {

@@ -74,7 +74,7 @@ func TestSpeedOfStopcopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode   string
 		basis  *sample.Basis
-		copied time.Duration // an earlier stopcopy's pause; 0: there was none
+		copied time.Duration // an earlier stopcopy's pause; 0: there was none; less: it is not known
 		want   int64
 		unsure bool
 	}{
@@ -82,15 +82,16 @@ func TestSpeedOfStopcopy(t *testing.T) {
 		"nobody knows":                    {"stopcopy", basis, 0, 100 * mb, true},
 		"nothing was measured":            {"stopcopy", nil, 0, 50 * mb, false},
 		"it cannot be faster":             {"stopcopy", &sample.Basis{Fastest: 40 * mb}, 0, 50 * mb, false},
+		"nobody knows how long one took":  {"stopcopy", basis, -1, 100 * mb, true},
 		"one has shown it":                {"stopcopy", basis, 4096 * time.Millisecond, 10 * mb, false},
 		"one has shown it, and this runs": {"precopy", basis, 4096 * time.Millisecond, 50 * mb, false},
 	} {
 		m, _ := budgeted(t, c.mode, 300*time.Millisecond, 20*time.Millisecond)
 		m.work.facts.Accel = "tcg"
-		if c.copied > 0 {
+		if c.copied != 0 {
 			rec := record.New("paris", migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Mode: "stopcopy"}, time.Now())
 			rec.Edit(func(r *record.Report) {
-				r.Mode, r.Paused, r.Resumed, r.DataPath = "stopcopy", 1, 1+int64(c.copied), &record.DataPath{Pages: map[string]int64{"raw": 10000}}
+				r.Mode, r.Paused, r.Resumed, r.DataPath = "stopcopy", 1, max(0, 1+int64(c.copied)), &record.DataPath{Pages: map[string]int64{"raw": 10000}}
 			})
 			rec.End(migration.Completed, nil, time.Now())
 			m.a.records.Add(rec)

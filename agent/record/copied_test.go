@@ -55,6 +55,10 @@ func TestCopiedTo(t *testing.T) {
 	if got := s.Copied("rome", 100e6, true); got.Handled != 3*9000*4096 || got.Took != policy.Began(4*time.Second) {
 		t.Errorf("a guest stood still: %+v", got)
 	}
+	add("m-10", "rome", 100, 10000, func(r *Report) { r.Mode, r.Paused = "stopcopy", int64(time.Second) })
+	if got := s.Copied("rome", 100e6, true); got.Handled != 3*9000*4096 {
+		t.Errorf("nobody knows how long a guest stood still: %+v", got)
+	}
 	if got := s.Copied("rome", 100e6, false); got.Handled != 3*7000*4096 {
 		t.Errorf("one that ran counts: %+v", got)
 	}

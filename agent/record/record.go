@@ -360,7 +360,11 @@ func (r *Record) copied(to string, stopped bool) (c policy.Copied, place int64) 
 		}
 	}
 	if stopped {
-		c.Took = policy.Began(rep.StoodStill())
+		pause := rep.StoodStill()
+		if pause <= 0 { // of which nobody knows how long it was, so one before it tells more
+			return policy.Copied{}, 0
+		}
+		c.Took = policy.Began(pause)
 	}
 	for coding, n := range rep.DataPath.Pages {
 		if coding != CodingNames[pages.Zero] {
