@@ -38,7 +38,7 @@ func TestSeedingIsForeseen(t *testing.T) {
 	}
 }
 
-// TestSeedingForecastEnds: whatever is said of disks, something is foreseen, and more for more that they hold.
+// TestSeedingForecastEnds: whatever is said of disks, something is foreseen, no less for twice as much that they hold, and no less where they are written to.
 func TestSeedingForecastEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := DiskFacts{
@@ -50,6 +50,11 @@ func TestSeedingForecastEnds(t *testing.T) {
 		got := d.Seeding(carried)
 		if got.Took < 0 || got.Bytes < 0 || d.Bytes == 0 && got != (Seeded{}) {
 			t.Fatalf("%+v", got)
+		}
+		twice := d
+		twice.Bytes, twice.Packed = 2*d.Bytes, 2*d.Packed
+		if more := twice.Seeding(carried); more.Took < got.Took || more.Bytes < got.Bytes {
+			t.Fatalf("%+v, and of twice as much %+v", got, more)
 		}
 		idle := d
 		idle.Writes = 0
