@@ -87,6 +87,7 @@ func (b *Book) atOnce(m made, p guest.Configure) uint8 {
 		return 0
 	}
 	if m.told {
+		b.receivers.Raise(firstFor) // that of Tell is over where much time has passed until it left
 		return m.id
 	}
 	if _, err := m.answers.WriteString(answersForOwn); err != nil {

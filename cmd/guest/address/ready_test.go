@@ -212,6 +212,19 @@ func TestPacketsComeFirst(t *testing.T) {
 	if got := nice(); got != before {
 		t.Errorf("%d in the end, want %d", got, before)
 	}
+	for _, err := range []error{b.Drop([]netip.Addr{next.Addrs[0].Addr()}), b.Ready(next), b.Tell(next.MAC)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.receivers.Restore() // it took long until the guest arrived
+	if _, err := b.Configure(next); err != nil {
+		t.Fatal(err)
+	}
+	if got := nice(); got >= before {
+		t.Errorf("%d where they were told before it left, want less than %d", got, before)
+	}
+	b.receivers.Restore()
 }
 
 // TestReadyAfterAFailedHandover: a NIC whose address was taken back, by whichever way, is down, without it and its endpoint,
