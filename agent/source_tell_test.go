@@ -178,6 +178,17 @@ func TestExpected(t *testing.T) {
 	if _, err := a.peerExpect(callFrom(t, "paris", m.plan.ID, talk.Turn{Epoch: 1})); err == nil {
 		t.Error("it was asked by an earlier try, and answered")
 	}
+	m.plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.50/24"), Home: "rome2"}, {Prefix: netip.MustParsePrefix("10.3.1.10/24"), Home: "oslo"}}
+	if ask(2) {
+		t.Error("free, and its LAN here may know the NIC's MAC for an address that another host here leads after it")
+	}
+	if m.plan.Held[0].Home = "rome"; !ask(2) {
+		t.Error("not free, and what it holds this host itself leads after it, or is of elsewhere")
+	}
+	if m.work.prepared.Home = []netip.Addr{m.plan.Held[0].Prefix.Addr()}; ask(2) {
+		t.Error("free, and the subnet agent leads what it holds")
+	}
+	m.plan.Held, m.work.prepared = nil, talk.Prepared{}
 	_, err := a.peerExpect(callFrom(t, "oslo", m.plan.ID, talk.Turn{Epoch: 2}))
 	agenttest.Refused(t, "another host", err, migration.CodeUsage, m.plan.ID)
 	<-taken
