@@ -49,7 +49,7 @@ func dropStrays(link netlink.Link, keep []netip.Prefix) (used bool, err error) {
 			return true, err
 		}
 	}
-	if err := dropTold(link, strays, have); err != nil {
+	if err := dropTold(link, strays, len(keep) == 0, have); err != nil {
 		return false, err
 	}
 	for _, addr := range strays {

@@ -34,7 +34,7 @@ func (b *Book) Tell(mac string) error {
 		return nil
 	case !ok || !m.whole || m.id == 0:
 		err = errors.New("it was not made ready")
-	case m.crowd || sockets() >= manyAre: // a copy may take long, and more come meanwhile
+	case m.crowd:
 		err = errCrowd
 	default:
 		if _, err = m.answers.WriteString(answersForOwn); err == nil {
@@ -70,9 +70,9 @@ func (b *Book) untell(m made) error {
 	return nil
 }
 
-// dropTold takes back what an earlier run of this program told peers of addrs, which the link has, before the guest was to leave; or of what
-// a NAT shows of them, which no NIC has. have are all that any has.
-func dropTold(link netlink.Link, addrs []netip.Addr, have []netlink.Addr) error {
+// dropTold takes back what an earlier run of this program told peers of a spare NIC's addrs before the guest was to leave; nothing else has
+// the NIC say what a NAT shows of them, so that goes, too, where none of its addresses is kept.
+func dropTold(link netlink.Link, addrs []netip.Addr, none bool, have []netlink.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -81,7 +81,7 @@ func dropTold(link netlink.Link, addrs []netip.Addr, have []netlink.Addr) error 
 		return nil
 	}
 	for _, e := range existing {
-		shown := e.Dev == link.Attrs().Name && e.Flags&mptcp.FlagSignal != 0 && !serves(e, have)
+		shown := none && e.Dev == link.Attrs().Name && e.Flags&mptcp.FlagSignal != 0 && !serves(e, have)
 		if shown || slices.Contains(addrs, e.Addr) {
 			err = errors.Join(err, mptcp.DelEndpoint(e.ID, e.Addr))
 		}
