@@ -34,7 +34,7 @@ func (b *Book) Tell(mac string) error {
 		return nil
 	case !ok || !m.whole || m.id == 0:
 		err = errors.New("it was not made ready")
-	case m.crowd:
+	case m.crowd || sockets() >= manyAre: // a copy may take long, and more come meanwhile
 		err = errCrowd
 	default:
 		if _, err = m.answers.WriteString(answersForOwn); err == nil {
