@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"slices"
+
 	"github.com/goccy/go-yaml/ast"
 )
 
@@ -40,6 +42,9 @@ func (o *object) unknown(key, what, allowed, word string, known []string) {
 	}
 	o.r.unknown(o.place(key), what, allowed, word, known)
 }
+
+// unsure says of keys that none of them is there, and that one may be meant by another that is unknown: what follows from their absence is not said.
+func (o *object) unsure(keys ...string) bool { return o.odd > 0 && !slices.ContainsFunc(keys, o.has) }
 
 // textOf is a key's.
 func textOf(key ast.Node) string {

@@ -86,7 +86,7 @@ func (f *file) readSite(n ast.Node) {
 	o.need("name", "guest_net", "uplinks")
 	site := Site{Name: o.name("name")}
 	before := f.faults()
-	if site.Hosts = int(o.number("hosts", 1, 1, maxHosts)); f.faults() > before {
+	if site.Hosts = int(o.number("hosts", 1, 1, maxHosts)); f.faults() > before || o.unsure("hosts") {
 		f.hosts = append(f.hosts, "") // it may have the host that somebody refers to
 	}
 	if slices.Contains([]string{Internet, "core", AllUplinks}, site.Name) {
@@ -118,6 +118,7 @@ func (f *file) readSubnetAgent(o *object, site *Site) {
 	}
 	switch site.SubnetAgent = o.name("subnet_agent"); {
 	case site.SubnetAgent == "": // said already
+	case o.unsure("hosts"):
 	case site.Hosts == 1:
 		o.wrong("subnet_agent", "subnet_agent of "+o.what+", which has one host", "hosts: 2 or more")
 	case !slices.Contains(site.HostNames(), site.SubnetAgent):
@@ -135,7 +136,7 @@ func (f *file) readGuestNet(o *object, site *Site) {
 	if !ok {
 		return
 	}
-	if !net.has("v4") && !net.has("v6") {
+	if !net.has("v4") && !net.has("v6") && !net.unsure("v4", "v6") {
 		o.wrong("guest_net", net.what+" has neither v4 nor v6", "{v4: 10.1.1.0/24, v6: fd00:1:1::/64}, at least one of them")
 	}
 	site.GuestV4 = f.guestNet(net, "v4", 16, 28, allowedNet4)

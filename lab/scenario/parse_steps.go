@@ -164,7 +164,7 @@ func (o *object) throttle(mode string) int {
 		o.wrong("throttle", "throttle of migrate is less than half a percent", "0%, which is not to throttle, or 1% to 99%")
 	case share > 0.99:
 		o.wrong("throttle", "throttle of migrate leaves the guest no time", "0% to 99%")
-	case share > 0 && mode != "precopy":
+	case share > 0 && mode != "precopy" && !o.unsure("mode"):
 		o.wrong("throttle", "throttle with mode "+mode, "throttle with mode precopy")
 	}
 	return percent
@@ -193,7 +193,7 @@ func (f *file) readMigrate(n ast.Node) *Migrate {
 	}
 	m.Throttle = o.throttle(m.Mode)
 	m.InsecureTransfer = o.flag("insecure_transfer")
-	if m.InsecureTransfer && !strings.HasPrefix(m.Transfer, "qemu-") {
+	if m.InsecureTransfer && !strings.HasPrefix(m.Transfer, "qemu-") && !o.unsure("transfer") {
 		o.wrong("insecure_transfer", "insecure_transfer with transfer "+m.Transfer, "insecure_transfer with a transfer of QEMU's own: "+join(transfers[3:]))
 	}
 	return m
@@ -235,7 +235,7 @@ func (f *file) readCut(n ast.Node) *Cut {
 	switch {
 	case all && o.has("uplink"):
 		f.wrong(o.at, "cut has both uplink and all", "uplink: NAME, or uplink: all")
-	case !all && !o.has("uplink"):
+	case !all && !o.has("uplink") && !o.unsure("uplink", "all"):
 		f.wrong(o.at, "cut says not which uplink", "uplink: NAME, or uplink: all")
 	}
 	c := &Cut{For: o.lasting()}
@@ -259,7 +259,7 @@ func (f *file) readDegrade(n ast.Node) *Degrade {
 	if o.has("loss") {
 		d.Loss = new(o.percent("loss"))
 	}
-	if d.Rate == nil && d.Delay == nil && d.Loss == nil {
+	if d.Rate == nil && d.Delay == nil && d.Loss == nil && !o.unsure("rate", "delay", "loss") {
 		f.wrong(o.at, "degrade changes nothing", "rate, delay, loss: at least one")
 	}
 	return d
@@ -268,6 +268,9 @@ func (f *file) readDegrade(n ast.Node) *Degrade {
 func (f *file) readKill(n ast.Node) *Kill {
 	o, ok := f.object(n, "kill", []string{"agent", "qemu", "restart_after"})
 	if !ok {
+		return nil
+	}
+	if o.unsure("agent", "qemu") {
 		return nil
 	}
 	if o.has("agent") == o.has("qemu") {

@@ -143,7 +143,7 @@ func (f *file) image(o *object, g *Guest) {
 	g.Agent = o.word("agent", "godwit", "godwit", "qga", "dhcp")
 	if g.Image == "tiny" {
 		g.Memory = o.memory(256 << 20)
-		if g.Agent != "godwit" {
+		if g.Agent != "godwit" && !o.unsure("image") {
 			o.wrong("agent", "agent of "+o.what+" is "+g.Agent+", which the image tiny does not have", "agent: "+g.Agent+" with image debian12 or debian13")
 		}
 		return
@@ -157,20 +157,22 @@ func (f *file) image(o *object, g *Guest) {
 	}
 }
 
-// memory is that of a guest, bytes; one that cannot be read has room for all that the guest writes.
+// memory is that of a guest, bytes; one that cannot be read, or found, has room for all that the guest writes.
 func (o *object) memory(standard int64) int64 {
-	if o.has("memory") {
+	if o.has("memory") || o.unsure("memory") {
 		standard = maxMemory
 	}
 	return o.size("memory", standard)
 }
 
-// disks reads their sizes, bytes; one that is wrong has room for all that the guest writes.
+// disks reads their sizes, bytes; one that is wrong, or may be there, has room for all that the guest writes.
 func (f *file) disks(o *object) []int64 {
 	var sizes []int64
 	switch {
 	case o.has("disk") && o.has("disks"):
 		o.r.wrong(o.fields["disks"].key, o.what+" has both disk and disks", "one of them")
+		sizes = []int64{maxDisk}
+	case o.unsure("disk", "disks"):
 		sizes = []int64{maxDisk}
 	case o.has("disk"):
 		sizes = []int64{o.size("disk", maxDisk)}
@@ -294,7 +296,7 @@ func (f *file) family(o *object, t *Traffic) {
 func (f *file) command(o *object, t *Traffic) {
 	t.Command, _ = o.command("command")
 	switch {
-	case t.Kind == "exec" && strings.TrimSpace(t.Command) == "":
+	case t.Kind == "exec" && strings.TrimSpace(t.Command) == "" && !o.unsure("command"):
 		o.r.wrong(o.place("command"), o.what+" of kind exec has no command", `command: "…", run in the client's namespace with $GUEST set`)
 	case t.Kind != "exec" && o.has("command"):
 		o.r.wrong(o.fields["command"].key, "command of "+o.what+" without kind exec", "command with kind: exec only")
