@@ -212,3 +212,25 @@ func TestUnreadIsNoSilence(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTakenLateIsNotHalfOpen: an end that says for long that it reads nothing, as it takes one frame, or its QEMU reads nothing, has its lanes live
+// on where its kernel has what we sent: no other connection would bring more, and all of it would go again. One whose path has yet to bring it is dead.
+func TestTakenLateIsNotHalfOpen(t *testing.T) {
+	const size = 4096
+	for name, c := range map[string]struct {
+		kernel onWay
+		dead   bool
+	}{
+		"the other end's kernel has it": {onWay{}, false},
+		"and has no room for more":      {onWay{queued: size, unsent: size}, false},
+		"it has said so, unread":        {onWay{queued: size, unread: 40}, false},
+		"the path has yet to bring it":  {onWay{queued: size}, true},
+	} {
+		now := time.Now()
+		l := &lane{wrote: 2 * size, heardAt: now, toldAt: now, progress: now.Add(-HalfOpen - time.Second)}
+		told(l, c.kernel, now.Add(-HalfOpen))
+		if err := l.check(now); (err != nil) != c.dead {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -152,7 +152,7 @@ func (l *lane) check(now time.Time) error {
 	if d := l.silent(now); d > Silence {
 		return fmt.Errorf("%w: nothing was heard for %v", errStalled, d.Round(time.Millisecond))
 	}
-	if l.wrote > l.peerRead && l.toldAt.Sub(l.progress) > HalfOpen {
+	if l.wrote > l.peerRead && l.toldAt.Sub(l.progress) > HalfOpen && l.sees(now).owes(0) { // another connection brings nothing that its kernel has
 		return fmt.Errorf("%w: the other end reads nothing for %v", errStalled, HalfOpen)
 	}
 	return nil

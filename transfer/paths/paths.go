@@ -13,9 +13,10 @@
 // counts, later ones are ignored.
 //
 // A lane is declared dead on an error, when nothing was heard for Silence, or when the other
-// end has said for HalfOpen that it reads nothing of what was sent. Its frames then go again on
-// others, with the same numbers and bytes. In the stop phase and in post-copy the guest waits for
-// them: then they go again as soon as they are late by far, and their lane lives on (late.go).
+// end has said for HalfOpen that it reads nothing of what was sent, while that is on its way: an
+// end whose kernel has it, as it takes one frame for so long, is no dead path. Its frames then go
+// again on others, with the same numbers and bytes. In the stop phase and in post-copy the guest
+// waits for them: then they go again as soon as they are late by far, and their lane lives on (late.go).
 //
 // session.go is what both ends do, sender.go and receiver.go what each does by itself, and lane.go
 // one connection of either. rate.go measures what a lane carries; what the kernel is told of its
@@ -35,7 +36,7 @@ const (
 	// Silence: both ends say something at least every wire.KeepAlive.
 	Silence = 2 * time.Second
 	// HalfOpen is how long a lane may have something on its way of which the other end,
-	// as it tells, reads nothing.
+	// as it tells, reads nothing, and which its kernel, as ours tells, does not have.
 	HalfOpen = 10 * time.Second
 
 	dialLimit  = 8 * time.Second // Open has limits of its own for its parts
