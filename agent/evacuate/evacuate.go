@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"godwit/agent/api"
 	"godwit/agent/record"
@@ -111,25 +110,6 @@ type evacuation struct {
 	sharing sync.Mutex        // held while they are told: the last word is the right one
 	left    int               // moves of this round that have not begun
 	moving  int               // moves that have, and are not over
-}
-
-// agentPatience is how long an agent may not answer: it may be started again.
-const agentPatience = 30 * time.Second
-
-// tryPause is between questions to an agent that did not answer.
-const tryPause = 200 * time.Millisecond
-
-// look asks for the host's guests again. An agent that does not answer any more leaves
-// everything as it was.
-func (e *evacuation) look(ctx context.Context, before api.HostInfo) (api.HostInfo, error) {
-	var err error
-	for until := time.Now().Add(agentPatience); time.Now().Before(until) && clock.Sleep(ctx, tryPause); {
-		var info api.HostInfo
-		if info, err = e.host.Host(ctx); err == nil {
-			return info, nil
-		}
-	}
-	return before, errors.Join(err, ctx.Err())
 }
 
 // round moves the guests that nothing was done about yet, or waits for one that is busy;
@@ -320,7 +300,7 @@ func (e *evacuation) lastOf(ctx context.Context, guest string, lost error) (id s
 
 // follow hears a migration's story until its outcome, also doubt, which nobody here ends.
 func (e *evacuation) follow(ctx context.Context, id string, phase func(migration.Phase)) (record.Report, error) {
-	after, born, heard := 0, int64(0), time.Now()
+	after, born, left := 0, int64(0), patience{}
 	seen := map[migration.Phase]bool{}
 	for {
 		part, err := e.host.Events(ctx, id, after)
@@ -347,8 +327,8 @@ func (e *evacuation) follow(ctx context.Context, id string, phase func(migration
 		case ctx.Err() != nil:
 			return record.Report{}, ctx.Err()
 		case err == nil:
-			heard = time.Now()
-		case time.Since(heard) > agentPatience:
+			left = patience{}
+		case left.over():
 			return record.Report{}, err
 		default:
 			clock.Sleep(ctx, tryPause)
