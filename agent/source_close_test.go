@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/statefile"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestJournalStaysWhileItsGuestStands: a migration that was called off has ended for who waits, and its agent
@@ -73,4 +75,43 @@ func TestSilentGuestThatMayStandIsWaitedFor(t *testing.T) {
 	}
 	end()
 	waitFor(t, "it goes on", func() bool { _, ok, _ := a.records.History("m-00000001"); return ok })
+}
+
+// TestOutcomeWhereItsQEMUIsGone: a migration that came to nothing, and whose guest's QEMU is gone here, has failed where that was killed or lost with its host, and
+// not where the guest ended by itself. Whichever it was, the guest is not under care any more.
+func TestOutcomeWhereItsQEMUIsGone(t *testing.T) {
+	ended := func(how vm.Exit) vm.Machine {
+		machine := endedSo{gone{done: make(chan struct{})}, how}
+		close(machine.done)
+		return machine
+	}
+	for name, c := range map[string]struct {
+		machine vm.Machine
+		want    migration.Outcome
+	}{
+		"killed":         {ended(vm.Exit{Detail: "signal: killed"}), migration.Failed},
+		"with its host":  {nil, migration.Failed},
+		"it powered off": {ended(vm.Exit{Reason: "guest-shutdown"}), migration.Aborted},
+	} {
+		a := startedAgain(t)
+		g, _ := haltedGuest(t, a, "web")
+		g.RunsIn(c.machine)
+		if c.machine == nil {
+			g = underCare(t, a.guests, "web", guests.New(g.Held(), nil))
+		}
+		m := leaving(a)
+		taken(t, g, m.plan.ID)
+		var err error
+		if m.log, err = journal.Create(a.config.StatePath("journal"), m.plan.ID); err != nil {
+			t.Fatal(err)
+		}
+		m.guest, m.state = g, endedAt(migration.CopyMemory)
+		a.closeSource(m)
+		if rep, ok, err := a.records.History(m.plan.ID); !ok || err != nil || rep.Outcome != c.want {
+			t.Errorf("%s: history %v, %v, %s, want %s", name, ok, err, rep.Outcome, c.want)
+		}
+		if left := found(a.guests, "web"); left != nil {
+			t.Errorf("%s: it is under care still", name)
+		}
+	}
 }
