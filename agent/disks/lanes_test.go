@@ -210,3 +210,19 @@ func pacedTo(t *testing.T, there netip.AddrPort) (rates []int64) {
 	}
 	return rates
 }
+
+// TestGrantedBesideOneThatIsNot: where one disk is not granted, the ways of those that are granted end: nobody else would end them as long as
+// the migration lives.
+func TestGrantedBesideOneThatIsNot(t *testing.T) {
+	fixed := vm.Disk{ID: "seed", Path: "seed.raw", Size: 4096, ReadOnly: true}
+	from, _ := ends(t, []vm.Disk{fixed}, nil)
+	from.Disks = []vm.Disk{fixed, {ID: "more"}}
+	if _, err := from.ask(t.Context()); err == nil {
+		t.Fatal("it is granted")
+	}
+	select {
+	case <-from.ways[0].Done():
+	case <-time.After(20 * time.Second):
+		t.Error("the way of the granted one goes on")
+	}
+}
