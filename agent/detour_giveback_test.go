@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"godwit/agent/detour"
+	"godwit/agent/owed"
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// TestGivesBack: what a host is asked to give back for the move that it made ready for leads to the NIC that has it now, and ends as the guest has come;
+// what it leads for another move, or of another guest, stays as it is.
+func TestGivesBack(t *testing.T) {
+	a := between(t)
+	was, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	led := func(id, guest, move string, active bool) *detour.Detour {
+		return &detour.Detour{ID: id, Guest: guest, Peer: "oslo", LentTo: move, Away: []netstate.Away{{Addr: stoodFor, MAC: was, Tunnel: "gwt-1", Active: active}}}
+	}
+	// The guest passes through here as well: nothing is asked of the kernel.
+	passes := &detour.Detour{ID: "m-00000004", Guest: "web", Visiting: []netstate.Visiting{{Addr: stoodFor, Tunnel: "gwt-2"}}}
+	place(a, led("m-00000001", "web", "m-2/2", true), led("m-00000002", "web", "m-3/3", false), led("m-00000003", "db", "m-2/2", true), passes)
+	for _, step := range []string{detour.BackHome, detour.BackDone} {
+		ask := detour.GiveBack{Guest: "web", Move: "m-2/2", Step: step}
+		if err := a.giveBack(ask, map[netip.Addr]net.HardwareAddr{stoodFor: now}, "rome2"); err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		if d := placed(a, "m-00000001"); d.Away[0].Active || d.Away[0].MAC.String() != now.String() || d.Leased != (step == detour.BackDone) {
+			t.Errorf("%s: %+v", step, d)
+		}
+		for _, id := range []string{"m-00000002", "m-00000003"} {
+			if d := placed(a, id); d.Away[0].MAC.String() != was.String() || d.Leased {
+				t.Errorf("%s: %s: %+v", step, id, d)
+			}
+		}
+	}
+}
+
+// TestAddressesThatCameAreSentAway: a host to which addresses were given back, and whose guest does not come, has who stands for them lead them on; where that
+// does not answer, it is asked on. So it is where that does not give them back. What was not given back nobody is asked for.
+func TestAddressesThatCameAreSentAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		lent, fetch bool
+		refuses     string // step
+		asked       []string
+		later, left bool // asked on; the addresses are here at the end
+	}{
+		"it leads them on":        {true, false, "", []string{detour.BackAway}, false, false},
+		"it does not answer":      {true, false, detour.BackAway, []string{detour.BackAway}, true, false},
+		"they were not lent":      {false, false, "", nil, false, true},
+		"it gives them back":      {true, true, "", []string{detour.BackHome}, false, true},
+		"it gives them back late": {true, true, detour.BackHome, []string{detour.BackHome, detour.BackAway}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := between(t)
+			var asked, later []string
+			check := func(ask detour.GiveBack) {
+				if ask.Guest != "web" || ask.Move != "m-2/2" || len(ask.Addresses) != 1 || ask.Addresses[0].Addr != stoodFor {
+					t.Errorf("%+v", ask)
+				}
+			}
+			a.links["rome2"] = linked(t, "rome", "rome2", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var ask detour.GiveBack
+				if err := peer.Decode(r, &ask); err != nil {
+					t.Error(err)
+				}
+				check(ask)
+				asked = append(asked, ask.Step)
+				var err error
+				if ask.Step == c.refuses {
+					err = &migration.Problem{Code: migration.CodeAddress, Text: "no"}
+				}
+				peer.Answer(w, nil, err)
+			}))
+			a.owedWords = &owed.Words{Ctx: t.Context(), Dir: t.TempDir(), Log: a.log.Warn, Go: a.actors.Go, Ask: func(_ context.Context, host string, ask detour.GiveBack) error {
+				check(ask)
+				later = append(later, host+" "+ask.Step)
+				return nil
+			}}
+			d := &detour.Detour{ID: "m-00000002", Guest: "web", Peer: "oslo", Lender: "rome2", Lending: "m-2/2", Lent: c.lent, Visiting: []netstate.Visiting{{Addr: stoodFor, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}}}
+			place(a, d)
+			do := a.sendAway
+			if c.fetch {
+				do = a.fetchHome
+			}
+			if err := do(t.Context(), d.ID); (err != nil) != (c.fetch && c.refuses != "") {
+				t.Errorf("%v", err)
+			}
+			a.actors.Wait()
+			if !slices.Equal(asked, c.asked) || slices.Contains(later, "rome2 "+detour.BackAway) != c.later || len(later) > 1 {
+				t.Errorf("asked %q, later %q", asked, later)
+			}
+			if now := placed(a, d.ID); (len(now.Visiting) > 0) != c.left || now.Lent != (c.lent && c.left) {
+				t.Errorf("%+v", now)
+			}
+		})
+	}
+	a := between(t)
+	for _, do := range []func(context.Context, string) error{a.sendAway, a.fetchHome} {
+		if err := do(t.Context(), "m-00000009"); err != nil {
+			t.Errorf("of none: %v", err)
+		}
+	}
+}
