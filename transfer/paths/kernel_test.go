@@ -69,6 +69,7 @@ func TestPatientBets(t *testing.T) {
 	for late, wanted := range map[time.Duration]bool{ackDelay / 2: false, 2 * ackDelay: true} {
 		now := time.Now()
 		s, cut, idle, f := stuckBeside(now)
+		f.urgent = false
 		f.flights, idle.flights, idle.rtt = f.flights[:1], nil, time.Millisecond
 		cut.wrote, cut.flights[0].end, cut.flights[0].eta = size, size, now.Add(-cut.rtt-late)
 		s.bets, s.ackedBytes = mostBets, betsOf*2*mostBets

@@ -177,22 +177,24 @@ const lateBy = 5 * time.Millisecond
 
 // What a lane repeats as it would arrive earlier over it is a guess, which costs processors and paths its bytes. That much is repeated as soon as it
 // looks so. Then, as of a guest whose whole memory goes in the stop phase, where most are wrong, the other end's kernel is given the time by which it
-// may delay an acknowledgement while nobody reads, and what is repeated is one in betsOf of the bytes that have arrived. What is stuck is no guess.
+// may delay an acknowledgement while nobody reads, and what is repeated is one in betsOf of the bytes that have arrived. What is stuck is no guess, nor
+// what its path has owed for longer than processors mostly are late: a lane that brings little is not stuck. What is urgent is little, and the guest
+// waits for it.
 const (
 	mostBets = 512 << 10
 	betsOf   = 32
 	ackDelay = 40 * time.Millisecond
 )
 
+// guess says whether repeating what is on that flight would be one; under mu.
+func (fl *flight) guess(now time.Time) bool {
+	return !fl.frame.urgent && fl.lane.blamed(fl.end, fl.lane.overdue(fl, now), now) < stuckMost
+}
+
 // repeat finds a frame that is on other lanes and would arrive earlier over l.
 func (s *Sender) repeat(l *lane, now time.Time) *flight {
-	patience := time.Duration(0)
-	if s.bets >= mostBets {
-		patience = ackDelay
-		if s.bets >= (s.ackedBytes-s.before)/betsOf {
-			return nil
-		}
-	}
+	many := s.bets >= mostBets
+	spent := many && s.bets >= (s.ackedBytes-s.before)/betsOf
 	var best *frame
 	var gain time.Duration
 	for _, f := range s.unacked {
@@ -200,9 +202,12 @@ func (s *Sender) repeat(l *lane, now time.Time) *flight {
 		if len(f.flights) == 0 || len(f.flights) > 1 || f.flights[0].lane == l || !known {
 			continue
 		}
-		fl := f.flights[0]
-		if fl.eta.IsZero() {
+		fl, patience := f.flights[0], time.Duration(0)
+		if fl.eta.IsZero() || spent && fl.guess(now) {
 			continue
+		}
+		if many && !f.urgent {
+			patience = ackDelay
 		}
 		if d := fl.expected(now, patience).Sub(now.Add(here)); d > max(lateBy, gain) {
 			best, gain = f, d
@@ -211,6 +216,8 @@ func (s *Sender) repeat(l *lane, now time.Time) *flight {
 	if best == nil {
 		return nil
 	}
-	s.bets += best.size()
+	if best.flights[0].guess(now) {
+		s.bets += best.size()
+	}
 	return s.put(l, best, now)
 }
