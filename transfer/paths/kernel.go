@@ -50,8 +50,11 @@ type kernel struct {
 	arrived uint64        // bytes of what we wrote that the other end's has, at least
 	due     uint64        // bytes that we have written, or are about to
 	moved   time.Time     // when arrived last grew, or nothing was on its way
-	lag     time.Duration // by how much longer than a round trip it lately did not grow
+	lag     time.Duration // by how much longer than a round trip it lately did not grow, stuckMost at most
 }
+
+// kernelAsked is a kernel that can be asked like that of a lane that begins now.
+func kernelAsked(ask func() (onWay, bool), now time.Time) kernel { return kernel{ask: ask, moved: now} }
 
 // kernelFresh is for how long an answer counts.
 const kernelFresh = 2 * time.Millisecond
@@ -69,7 +72,7 @@ func (l *lane) sees(now time.Time) *kernel {
 	queued := min(uint64(max(k.now.queued, 0)), l.wrote) //nolint:gosec // not negative. TLS adds some, so that less may have arrived
 	switch arrived := l.wrote - queued; {
 	case arrived > k.arrived:
-		k.lag = max(now.Sub(k.moved)-l.rtt, k.lag-k.lag/16)
+		k.lag = min(max(now.Sub(k.moved)-l.rtt, k.lag-k.lag/16), stuckMost)
 		k.arrived, k.moved = arrived, now
 	case !k.now.flying():
 		k.moved = now

@@ -64,7 +64,7 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 	now := time.Now()
 	l.s, l.heardAt, l.progress, l.ackDue = s, now, now, true
 	l.queue = notSent
-	l.kernel.ask = askKernel(l.conn)
+	l.kernel = kernelAsked(askKernel(l.conn), now)
 	socket.KeepUnsent(l.conn, l.queue)
 	l.manage(now)
 	s.mu.Lock()
