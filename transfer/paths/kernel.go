@@ -31,14 +31,26 @@ func askKernel(conn net.Conn) func() (onWay, bool) {
 	}
 	return func() (w onWay, ok bool) {
 		socket.Do(tcp, func(fd int) {
-			ok = true
-			for request, to := range map[uint]*int{unix.SIOCOUTQ: &w.queued, unix.SIOCOUTQNSD: &w.unsent, unix.SIOCINQ: &w.unread} {
-				n, err := unix.IoctlGetInt(fd, request)
-				*to, ok = n, ok && err == nil
-			}
+			w, ok = lookAt(func(request uint) (int, error) { return unix.IoctlGetInt(fd, request) })
 		})
 		return w, ok
 	}
+}
+
+// lookAt asks what is on the way, one number after another, while we write: the last of them is of what was written in between, which is then
+// taken to be on its way. The other way round it would hide what is.
+func lookAt(ask func(request uint) (int, error)) (w onWay, ok bool) {
+	for _, number := range []struct {
+		request uint
+		to      *int
+	}{{unix.SIOCINQ, &w.unread}, {unix.SIOCOUTQNSD, &w.unsent}, {unix.SIOCOUTQ, &w.queued}} {
+		n, err := ask(number.request)
+		if err != nil {
+			return onWay{}, false
+		}
+		*number.to = n
+	}
+	return w, true
 }
 
 // kernel is what a lane's kernel was seen to have done.

@@ -4,6 +4,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // told has a lane's kernel say that.
@@ -193,6 +195,23 @@ func TestWhatTheKernelKnows(t *testing.T) {
 	until(t, here, func(w onWay) bool { return w.queued > 0 && !w.flying() })
 	if pipe, _ := net.Pipe(); askKernel(pipe) != nil {
 		t.Error("a pipe's kernel is asked")
+	}
+}
+
+// TestLookWhileWriting: what is written while the kernel is asked does not hide what is on its way.
+func TestLookWhileWriting(t *testing.T) {
+	for range 20 {
+		queued, unsent := 10, 0
+		w, ok := lookAt(func(request uint) (int, error) {
+			defer func() { queued, unsent = queued+100, unsent+100 }()
+			return map[uint]int{unix.SIOCOUTQ: queued, unix.SIOCOUTQNSD: unsent}[request], nil
+		})
+		if !ok || !w.flying() {
+			t.Fatalf("nothing is on its way: %+v", w)
+		}
+	}
+	if _, ok := lookAt(func(uint) (int, error) { return 0, net.ErrClosed }); ok {
+		t.Error("it is known of a connection that is closed")
 	}
 }
 
