@@ -15,9 +15,10 @@ import (
 
 // onWay is what the kernel knows of a connection, bytes.
 type onWay struct {
-	queued int // of what it was given, those that the other end's kernel has not acknowledged
-	unsent int // of these, those that are not on their way
-	unread int // that have come, and that we have not read
+	queued int    // of what it was given, those that the other end's kernel has not acknowledged
+	unsent int    // of these, those that are not on their way
+	unread int    // that have come, and that we have not read
+	acked  uint64 // of all that it was ever given, those that the other end's kernel has acknowledged; 0: unknown
 }
 
 // flying says whether anything is on its way.
@@ -29,9 +30,14 @@ func askKernel(conn net.Conn) func() (onWay, bool) {
 	if !ok {
 		return nil
 	}
+	multipath, err := tcp.MultipathTCP()
+	one := err == nil && !multipath // else what is known of one subflow says little
 	return func() (w onWay, ok bool) {
 		socket.Do(tcp, func(fd int) {
 			w, ok = lookAt(func(request uint) (int, error) { return unix.IoctlGetInt(fd, request) })
+			if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && one {
+				w.acked = info.Bytes_acked
+			}
 		})
 		return w, ok
 	}
@@ -61,7 +67,7 @@ type kernel struct {
 	now     onWay
 	arrived uint64        // bytes of what we wrote that the other end's has, at least
 	due     uint64        // bytes that we have written, or are about to
-	moved   time.Time     // when arrived last grew, or nothing was on its way
+	moved   time.Time     // when something last arrived, or nothing was on its way
 	lag     time.Duration // by how much longer than a round trip it lately did not grow, stuckMost at most
 }
 
@@ -77,15 +83,17 @@ func (l *lane) sees(now time.Time) *kernel {
 	if k.ask == nil || !k.asked.IsZero() && now.Sub(k.asked) < kernelFresh {
 		return k
 	}
+	acked := k.now.acked
 	k.asked = now
 	if k.now, k.knows = k.ask(); !k.knows {
 		return k
 	}
 	queued := min(uint64(max(k.now.queued, 0)), l.wrote) //nolint:gosec // not negative. TLS adds some, so that less may have arrived
-	switch arrived := l.wrote - queued; {
-	case arrived > k.arrived:
+	arrived := l.wrote - queued                          // while a write lasts, what has arrived of it is missing
+	switch {
+	case arrived > k.arrived || k.now.acked > acked:
 		k.lag = min(max(now.Sub(k.moved)-l.rtt, k.lag-k.lag/16), stuckMost)
-		k.arrived, k.moved = arrived, now
+		k.arrived, k.moved = max(arrived, k.arrived), now
 	case !k.now.flying():
 		k.moved = now
 	}

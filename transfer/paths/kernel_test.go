@@ -183,7 +183,7 @@ func TestWhatTheKernelKnows(t *testing.T) {
 	if _, err := here.Write(make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, here, func(w onWay) bool { return w == onWay{} })
+	until(t, here, func(w onWay) bool { return w == onWay{acked: w.acked} && w.acked >= 1000 })
 	until(t, there, func(w onWay) bool { return w.unread == 1000 })
 	go func() {
 		for {
