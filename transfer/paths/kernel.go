@@ -18,11 +18,13 @@ type onWay struct {
 	queued int    // of what it was given, those that the other end's kernel has not acknowledged
 	unsent int    // of these, those that are not on their way
 	unread int    // that have come, and that we have not read
+	room   bool   // the other end's kernel has room for some of what is unsent, as far as is known
 	acked  uint64 // of all that it was ever given, those that the other end's kernel has acknowledged; 0: unknown
 }
 
-// flying says whether anything is on its way.
-func (w onWay) flying() bool { return w.queued > w.unsent }
+// toBring says whether the path has anything to bring: also what is not on its way though the other end has room for it, as where our own host has
+// no route, or drops it.
+func (w onWay) toBring() bool { return w.queued > w.unsent || w.unsent > 0 && w.room }
 
 // askKernel is how a connection's kernel is asked; nil: it has none that knows.
 func askKernel(conn net.Conn) func() (onWay, bool) {
@@ -36,11 +38,16 @@ func askKernel(conn net.Conn) func() (onWay, bool) {
 		socket.Do(tcp, func(fd int) {
 			w, ok = lookAt(func(request uint) (int, error) { return unix.IoctlGetInt(fd, request) })
 			if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && one {
-				w.acked = info.Bytes_acked
+				w.acked, w.room = info.Bytes_acked, hasRoom(info, w.unsent)
 			}
 		})
 		return w, ok
 	}
+}
+
+// hasRoom says whether the other end's kernel has room for the next packet of what is unsent. A kernel of before 5.4 does not know.
+func hasRoom(info *unix.TCPInfo, unsent int) bool {
+	return unsent > 0 && info.Snd_wnd > 0 && int64(info.Snd_wnd) >= min(int64(info.Snd_mss), int64(unsent))
 }
 
 // lookAt asks what is on the way, one number after another, while we write: the last of them is of what was written in between, which is then
@@ -94,7 +101,7 @@ func (l *lane) sees(now time.Time) *kernel {
 	case arrived > k.arrived || k.now.acked > acked:
 		k.lag = min(max(now.Sub(k.moved)-l.rtt, k.lag-k.lag/16), stuckMost)
 		k.arrived, k.moved = max(arrived, k.arrived), now
-	case !k.now.flying():
+	case !k.now.toBring():
 		k.moved = now
 	}
 	return k
@@ -114,11 +121,11 @@ func (k *kernel) unheard() bool { return k.knows && k.now.unread > 0 }
 
 // owes says whether the path has yet to bring what ends at that byte; 0: it is not known where it ends.
 func (k *kernel) owes(end uint64) bool {
-	return !k.knows || k.now.unread == 0 && k.now.flying() && (end == 0 || end > k.arrived)
+	return !k.knows || k.now.unread == 0 && k.now.toBring() && (end == 0 || end > k.arrived)
 }
 
 // blamed is how much of being overdue is the path's doing of what ends at that byte. What the other end's kernel has, or ours
-// waits to send, waits for a processor; but there may be something between the two that says it has what it has lost: so that counts
+// cannot send as that has no room for it, waits for a processor; but there may be something between the two that says it has what it has lost: so that counts
 // once it is late by more than processors mostly are; under mu.
 func (l *lane) blamed(end uint64, overdue time.Duration, now time.Time) time.Duration {
 	k := l.sees(now)

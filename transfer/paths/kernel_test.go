@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"godwit/internal/need"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +28,9 @@ func TestLateProcessorIsNoStuckPath(t *testing.T) {
 		"a path that brings nothing":               {onWay{queued: size}, time.Second, 0, true},
 		"one that brings things":                   {onWay{queued: size}, 0, 0, false},
 		"the other end has it, and takes it late":  {onWay{}, time.Second, 0, false},
-		"we write it late":                         {onWay{queued: size, unsent: size}, time.Second, 0, false},
+		"the other end has no room, as it is late": {onWay{queued: size, unsent: size}, time.Second, 0, false},
+		"it cannot leave our host":                 {onWay{queued: size, unsent: size, room: true}, time.Second, 0, true},
+		"we send it late":                          {onWay{queued: size, unsent: size, room: true}, 0, 0, false},
 		"we read late that it has arrived":         {onWay{queued: size, unread: 40}, time.Second, 0, false},
 		"somebody between says that it has come":   {onWay{}, time.Second, stuckMost, true},
 		"some of it was lost between, and we read": {onWay{unread: 40}, time.Second, stuckMost, true},
@@ -163,7 +167,7 @@ func loopback(t *testing.T) (here, there net.Conn) {
 // until asks a connection's kernel until it says so.
 func until(t *testing.T, conn net.Conn, so func(onWay) bool) {
 	t.Helper()
-	for ask := askKernel(conn); ; time.Sleep(time.Millisecond) {
+	for ask, limit := askKernel(conn), need.Patient(10*time.Second); ; time.Sleep(time.Millisecond) {
 		w, ok := ask()
 		if !ok {
 			t.Fatal("the kernel does not tell")
@@ -171,7 +175,7 @@ func until(t *testing.T, conn net.Conn, so func(onWay) bool) {
 		if so(w) {
 			return
 		}
-		if t.Context().Err() != nil {
+		if limit.Over() {
 			t.Fatalf("it says %+v", w)
 		}
 	}
@@ -192,7 +196,7 @@ func TestWhatTheKernelKnows(t *testing.T) {
 			}
 		}
 	}()
-	until(t, here, func(w onWay) bool { return w.queued > 0 && !w.flying() })
+	until(t, here, func(w onWay) bool { return w.queued > 0 && !w.toBring() })
 	if pipe, _ := net.Pipe(); askKernel(pipe) != nil {
 		t.Error("a pipe's kernel is asked")
 	}
@@ -206,7 +210,7 @@ func TestLookWhileWriting(t *testing.T) {
 			defer func() { queued, unsent = queued+100, unsent+100 }()
 			return map[uint]int{unix.SIOCOUTQ: queued, unix.SIOCOUTQNSD: unsent}[request], nil
 		})
-		if !ok || !w.flying() {
+		if !ok || !w.toBring() {
 			t.Fatalf("nothing is on its way: %+v", w)
 		}
 	}

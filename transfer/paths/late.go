@@ -30,7 +30,7 @@ func (l *lane) stuck(now time.Time) bool {
 	if l.late(now) <= patience || now.Sub(l.progress) <= l.rtt+patience {
 		return false
 	}
-	return !k.knows || !k.now.flying() || now.Sub(k.moved) > l.rtt+patience
+	return !k.knows || !k.now.toBring() || now.Sub(k.moved) > l.rtt+patience
 }
 
 // livesBeside says whether some other lane than l is not stuck.
@@ -128,7 +128,7 @@ func (l *lane) late(now time.Time) time.Duration {
 // idle is for how long the lane, as far as it is late, brings nothing: one that does is as fast as it was found to be; under mu.
 func (l *lane) idle(now time.Time) time.Duration {
 	late, k := l.late(now), l.sees(now)
-	if !k.knows || !k.now.flying() {
+	if !k.knows || !k.now.toBring() {
 		return late
 	}
 	return min(late, max(now.Sub(k.moved)-l.rtt, 0))
