@@ -74,8 +74,8 @@ func Loss(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []
 	return tally(all[:sent], time.Now()), nil
 }
 
-// tally counts packets that were sent, and of which answers were waited for until end. One that has none by then, and was sent so late that it
-// could not have it, tells nothing.
+// tally counts packets that were sent, and of which answers were waited for until end. What was sent so late that nine answers of ten would not be there by
+// then tells nothing, be it answered or not.
 func tally(sent []packet, end time.Time) (out Train) {
 	var trips []time.Duration
 	for _, p := range sent {
@@ -89,8 +89,11 @@ func tally(sent []packet, end time.Time) (out Train) {
 	}
 	slices.Sort(trips)
 	for _, p := range sent {
-		if p.took == 0 && p.sent.Add(trips[len(trips)-1]).After(end) {
-			out.Sent--
+		if !p.sent.Add(trips[len(trips)*9/10]).After(end) {
+			continue
+		}
+		if out.Sent--; p.took > 0 {
+			out.Answered--
 		}
 	}
 	out.RTT = trips[len(trips)/2]

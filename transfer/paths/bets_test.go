@@ -101,6 +101,7 @@ func TestWhatIsNoGuess(t *testing.T) {
 		"a guess":                    {stuckMost - ackDelay, false, onWay{queued: size}, false},
 		"late by its path's doing":   {stuckMost, false, onWay{queued: size}, true},
 		"late, and it has arrived":   {stuckMost + ackDelay, false, onWay{}, false},
+		"very late, and it arrived":  {2*stuckMost + ackDelay, false, onWay{}, false},
 		"urgent":                     {2 * lateBy, true, onWay{queued: size}, true},
 		"urgent, and it has arrived": {2 * lateBy, true, onWay{}, false},
 	} {

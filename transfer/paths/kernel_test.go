@@ -243,16 +243,20 @@ func TestTakenLateIsNotHalfOpen(t *testing.T) {
 	const size = 4096
 	for name, c := range map[string]struct {
 		kernel onWay
+		moved  time.Duration // before now
+		waits  time.Duration
 		dead   bool
 	}{
-		"the other end's kernel has it": {onWay{}, false},
-		"and has no room for more":      {onWay{queued: size, unsent: size}, false},
-		"it has said so, unread":        {onWay{queued: size, unread: 40}, false},
-		"the path has yet to bring it":  {onWay{queued: size}, true},
+		"the other end's kernel has it":         {onWay{}, HalfOpen, HalfOpen, false},
+		"and has no room for more":              {onWay{queued: size, unsent: size}, HalfOpen, HalfOpen, false},
+		"it has said so, unread":                {onWay{queued: size, unread: 40}, HalfOpen, HalfOpen, false},
+		"the path has yet to bring it":          {onWay{queued: size}, HalfOpen, HalfOpen, true},
+		"an acknowledgement of ours is on it":   {onWay{queued: 40}, 30 * time.Millisecond, HalfOpen, false},
+		"it is said to have it, and never does": {onWay{}, HalfOpen, takenLate, true},
 	} {
 		now := time.Now()
-		l := &lane{wrote: 2 * size, heardAt: now, toldAt: now, progress: now.Add(-HalfOpen - time.Second)}
-		told(l, c.kernel, now.Add(-HalfOpen))
+		l := &lane{wrote: 2 * size, heardAt: now, toldAt: now, progress: now.Add(-c.waits - time.Second)}
+		told(l, c.kernel, now.Add(-c.moved))
 		if err := l.check(now); (err != nil) != c.dead {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -152,10 +152,19 @@ func (l *lane) check(now time.Time) error {
 	if d := l.silent(now); d > Silence {
 		return fmt.Errorf("%w: nothing was heard for %v", errStalled, d.Round(time.Millisecond))
 	}
-	if l.wrote > l.peerRead && l.toldAt.Sub(l.progress) > HalfOpen && l.sees(now).owes(0) { // another connection brings nothing that its kernel has
-		return fmt.Errorf("%w: the other end reads nothing for %v", errStalled, HalfOpen)
+	if l.wrote > l.peerRead && l.toldAt.Sub(l.progress) > l.patience(now) {
+		return fmt.Errorf("%w: the other end reads nothing for %v", errStalled, l.patience(now))
 	}
 	return nil
+}
+
+// patience is for how long the other end may read nothing. A lane whose kernel gets on, or whose other end's has all that was sent, waits for who
+// reads it, and another connection would bring no more; unless there is something between the two that says that it has what it loses; under mu.
+func (l *lane) patience(now time.Time) time.Duration {
+	if k := l.sees(now); k.owes(0) && now.Sub(k.moved) > l.rtt+stuckMost {
+		return HalfOpen
+	}
+	return takenLate
 }
 
 // heardAck notes what an Ack says of the lane itself; under mu.

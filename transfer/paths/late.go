@@ -188,7 +188,7 @@ const (
 
 // guess says whether repeating what is on that flight would be one; under mu.
 func (fl *flight) guess(now time.Time) bool {
-	return !fl.frame.urgent && fl.lane.blamed(fl.end, fl.lane.overdue(fl, now), now) < stuckMost
+	return !fl.frame.urgent && !(fl.lane.sees(now).owes(fl.end) && fl.lane.overdue(fl, now) >= stuckMost)
 }
 
 // repeat finds a frame that is on other lanes and would arrive earlier over l.

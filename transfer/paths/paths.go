@@ -13,8 +13,8 @@
 // counts, later ones are ignored.
 //
 // A lane is declared dead on an error, when nothing was heard for Silence, or when the other
-// end has said for HalfOpen that it reads nothing of what was sent, while that is on its way: an
-// end whose kernel has it, as it takes one frame for so long, is no dead path. Its frames then go
+// end has said for HalfOpen that it reads nothing of what was sent, while that is on its way and gets
+// nowhere: an end whose kernel has it, as it takes one frame for so long, is no dead path before a minute is over. Its frames then go
 // again on others, with the same numbers and bytes. In the stop phase and in post-copy the guest
 // waits for them: then they go again as soon as they are late by far, and their lane lives on (late.go).
 //
@@ -38,6 +38,8 @@ const (
 	// HalfOpen is how long a lane may have something on its way of which the other end,
 	// as it tells, reads nothing, and which its kernel, as ours tells, does not have.
 	HalfOpen = 10 * time.Second
+	// takenLate is how long it may read nothing though its kernel has it, or gets it.
+	takenLate = time.Minute
 
 	dialLimit  = 8 * time.Second // Open has limits of its own for its parts
 	helloLimit = 4 * time.Second
