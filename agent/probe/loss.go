@@ -89,8 +89,8 @@ func tally(sent []packet, end time.Time) (out Train) {
 	}
 	slices.Sort(trips)
 	for _, p := range sent {
-		if !p.sent.Add(trips[len(trips)*9/10]).After(end) {
-			continue
+		if len(trips) == len(sent) || !p.sent.Add(trips[len(trips)*9/10]).After(end) {
+			continue // all are there: nothing more was waited for
 		}
 		if out.Sent--; p.took > 0 {
 			out.Answered--
