@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -31,7 +32,7 @@ func TestRunsHere(t *testing.T) {
 		},
 	} {
 		hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-			d := &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"}}
+			d := &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Up: clock.Now(), Tunnel: agenttest.Tunnel(t, ends.Dir(a.config), "gwt-00000001"), Taps: []string{"t1"}}
 			d.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: net.HardwareAddr{0x52, 0x54, 0, 0, 1, 10}, Tap: "t1", Taps: d.Taps, Tunnel: d.Tunnel.Name, Waits: true}}
 			if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
 				return err

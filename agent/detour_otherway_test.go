@@ -214,7 +214,7 @@ func TestCarries(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		here, there := aTunnel(t, a, "gwt-00000001"), aTunnel(t, a, "gwt-00000002")
+		here, there := agenttest.Tunnel(t, ends.Dir(a.config), "gwt-00000001"), agenttest.Tunnel(t, ends.Dir(a.config), "gwt-00000002")
 		there.PrivateKey, there.Local, there.Remote = private, here.Remote, here.Local
 		if here.PeerKey, err = tunnel.ParseKey(public); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -23,27 +24,6 @@ import (
 	"godwit/netstate/netns"
 	"godwit/netstate/tunnel"
 )
-
-// aTunnel is one end of a tunnel in this namespace, whose other end is nowhere, for one more minute.
-func aTunnel(t *testing.T, a *Agent, name string) tunnel.Config {
-	t.Helper()
-	private, _, err := tunnel.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, public, err := tunnel.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := tunnel.Config{
-		Name: name, Kind: tunnel.WireGuard, Local: netip.MustParseAddrPort("127.0.0.1:7001"), Remote: netip.MustParseAddrPort("127.0.0.1:7002"),
-		MTU: 1420, PrivateKey: private, Dir: ends.Dir(a.config), Lease: clock.Now().Add(time.Minute),
-	}
-	if c.PeerKey, err = tunnel.ParseKey(public); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
 
 // hostWithTunnels is an agent in a namespace of its own, with a bridge.
 func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error) {
@@ -77,7 +57,7 @@ func visitsByTunnel(t *testing.T, a *Agent) *detour.Detour {
 	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 	return &detour.Detour{
 		ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
-		Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
+		Tunnel: agenttest.Tunnel(t, ends.Dir(a.config), "gwt-00000001"), Taps: []string{"t1"},
 		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Tunnel: "gwt-00000001"}},
 	}
 }
@@ -230,7 +210,7 @@ func TestTunnelOfAGuestAtHome(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
 		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
-		d := &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
+		d := &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(), Tunnel: agenttest.Tunnel(t, ends.Dir(a.config), "gwt-00000001"), Taps: []string{"t1"},
 			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Gateway: netip.MustParseAddr("10.1.1.1")}}}
 		if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
 			return err
@@ -255,7 +235,7 @@ func TestTunnelOfAGuestAtHome(t *testing.T) {
 // it had, while that is made.
 func TestTunnelMadeAnew(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		before, anew := aTunnel(t, a, "gwt-00000001"), aTunnel(t, a, "gwt-00000001")
+		before, anew := agenttest.Tunnel(t, ends.Dir(a.config), "gwt-00000001"), agenttest.Tunnel(t, ends.Dir(a.config), "gwt-00000001")
 		d := detour.Detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Leased: true, Up: clock.Now(), Tunnel: before,
 			Standing: []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.5")}}}
 		place(a, &d)

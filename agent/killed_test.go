@@ -312,7 +312,7 @@ func TestNeighboursAreToldAgain(t *testing.T) {
 		ask := goodRepoint()
 		ask.Go = true
 		d := detour.Detour{
-			ID: ask.Migration, Guest: "web", Peer: "oslo", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000002"), Asked: ask.Addresses,
+			ID: ask.Migration, Guest: "web", Peer: "oslo", Leased: true, Up: clock.Now(), Tunnel: agenttest.Tunnel(t, ends.Dir(a.config), "gwt-00000002"), Asked: ask.Addresses,
 			Away: []netstate.Away{{Addr: ask.Addresses[0], MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x99}, Tunnel: "gwt-00000002", Active: true,
 				Gateway: netip.MustParseAddr("10.2.1.1"), Subnet: netip.MustParsePrefix("10.2.1.0/24")}},
 		}

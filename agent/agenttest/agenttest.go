@@ -14,13 +14,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/clock"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/netns"
+	"godwit/netstate/tunnel"
 	"godwit/vm/guest"
 )
 
@@ -143,4 +146,25 @@ func OpensAfter(t *testing.T, dir string, kind uint32, act func()) {
 	if !done || !opened {
 		t.Errorf("done: %v; its directory was opened after that: %v", done, opened)
 	}
+}
+
+// Tunnel is one end of a tunnel in this namespace, whose other end is nowhere, for one more minute; its process lives in dir.
+func Tunnel(t *testing.T, dir, name string) tunnel.Config {
+	t.Helper()
+	private, _, err := tunnel.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, public, err := tunnel.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := tunnel.Config{
+		Name: name, Kind: tunnel.WireGuard, Local: netip.MustParseAddrPort("127.0.0.1:7001"), Remote: netip.MustParseAddrPort("127.0.0.1:7002"),
+		MTU: 1420, PrivateKey: private, Dir: dir, Lease: clock.Now().Add(time.Minute),
+	}
+	if end.PeerKey, err = tunnel.ParseKey(public); err != nil {
+		t.Fatal(err)
+	}
+	return end
 }

@@ -48,27 +48,6 @@ func host(t *testing.T, do func(ctx context.Context, c *config.Config) error) {
 	}
 }
 
-// aTunnel is one end of a tunnel in this namespace, whose other end is nowhere, for one more minute.
-func aTunnel(t *testing.T, c *config.Config, name string) tunnel.Config {
-	t.Helper()
-	private, _, err := tunnel.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, public, err := tunnel.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := tunnel.Config{
-		Name: name, Kind: tunnel.WireGuard, Local: netip.MustParseAddrPort("127.0.0.1:7001"), Remote: netip.MustParseAddrPort("127.0.0.1:7002"),
-		MTU: 1420, PrivateKey: private, Dir: Dir(c), Lease: clock.Now().Add(time.Minute),
-	}
-	if end.PeerKey, err = tunnel.ParseKey(public); err != nil {
-		t.Fatal(err)
-	}
-	return end
-}
-
 // TestEndOfFreeInnerAddresses: who answers with its end of a tunnel takes a port by which the inner addresses are nobody's
 // on this host, and says so where there is none.
 func TestEndOfFreeInnerAddresses(t *testing.T) {
@@ -139,7 +118,7 @@ func TestEndOfFreeInnerAddresses(t *testing.T) {
 // TestBroughtUpAfterAStep: what two hosts agreed on is brought up though the clock of one was stepped ahead since, as by NTP soon after it booted.
 func TestBroughtUpAfterAStep(t *testing.T) {
 	host(t, func(ctx context.Context, c *config.Config) error {
-		end := aTunnel(t, c, "gwt-00000001")
+		end := agenttest.Tunnel(t, Dir(c), "gwt-00000001")
 		end.Lease = clock.Now().Add(-time.Hour)
 		up, err := Up(ctx, end)
 		if err != nil {

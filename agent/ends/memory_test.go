@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
@@ -41,7 +42,7 @@ func TestTunnelsForMemoryAreKept(t *testing.T) {
 		var said strings.Builder
 		underWay := func(id string) bool { return id == "m-00000001" }
 		for name, kept := range map[string]bool{MemoryName("m-00000001", 0): true, MemoryName("m-00000002", 0): false} {
-			end := aTunnel(t, c, name)
+			end := agenttest.Tunnel(t, Dir(c), name)
 			if _, err := tunnel.Up(ctx, end); err != nil {
 				return err
 			}

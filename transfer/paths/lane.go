@@ -152,7 +152,7 @@ func (l *lane) check(now time.Time) error {
 	if d := l.silent(now); d > Silence {
 		return fmt.Errorf("%w: nothing was heard for %v", errStalled, d.Round(time.Millisecond))
 	}
-	if l.wrote > l.peerRead && l.toldAt.Sub(l.progress) > l.patience(now) {
+	if quiet := l.toldAt.Sub(l.progress); l.wrote > l.peerRead && quiet > HalfOpen && quiet > l.patience(now) {
 		return fmt.Errorf("%w: the other end reads nothing for %v", errStalled, l.patience(now))
 	}
 	return nil
