@@ -58,41 +58,56 @@ func (r *run) series() *report.Series {
 }
 
 // pathSeries adds what all moves together had sent over each path at each reading, also of those that take place at the
-// same time: then what one is told to have sent may become less, as it is shared out, and the sum stays.
+// same time: then what one is told to have sent may become less, as it is shared out, and the sum stays. What the others
+// had sent by then lies between their own readings: by the last of these alone, two that are a millisecond apart
+// would look like a path that carries in it what took 200.
 func (r *run) pathSeries(s *report.Series, rel func(int64) float64) {
-	type reading struct {
-		of int
-		wireSample
-		outcome bool // what it had sent in the end: no reading of its own
-	}
-	var all []reading
+	var readings []wireSample
+	all := make([]wireTold, len(r.moves))
 	for i, m := range r.moves {
-		for _, w := range m.wireSamples() {
-			all = append(all, reading{of: i, wireSample: w})
+		samples := m.wireSamples()
+		readings = append(readings, samples...)
+		if began := m.started[migration.Copy]; len(samples) > 0 && !began.IsZero() && began.Before(samples[0].at) {
+			all[i] = append(all[i], wireSample{at: began})
 		}
-		if m.report != nil {
-			all = append(all, reading{i, wireSample{m.over, m.report.WireBytes}, true})
+		all[i] = append(all[i], samples...)
+		if m.report != nil { // what it had sent in the end is no reading of its own
+			all[i] = append(all[i], wireSample{m.over, m.report.WireBytes})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b reading) int { return a.at.Compare(b.at) })
-	sent := make([]map[string]int64, len(r.moves))
-	for _, w := range all {
-		sent[w.of] = w.bytes
-		if w.outcome {
-			continue
-		}
-		for _, path := range slices.Sorted(maps.Keys(w.bytes)) {
-			var sum int64
-			for _, bytes := range sent {
-				sum += bytes[path]
+	slices.SortStableFunc(readings, func(a, b wireSample) int { return a.at.Compare(b.at) })
+	for _, reading := range readings {
+		for _, path := range slices.Sorted(maps.Keys(reading.bytes)) {
+			var sum float64
+			for _, told := range all {
+				sum += told.by(path, reading.at)
 			}
 			p := s.Path(path)
 			if n := len(p.Bytes); n > 0 {
-				sum = max(sum, int64(p.Bytes[n-1]))
+				sum = max(sum, p.Bytes[n-1])
 			}
-			p.Add(rel(w.at.UnixNano()), float64(sum))
+			p.Add(rel(reading.at.UnixNano()), math.Round(sum))
 		}
 	}
+}
+
+// wireTold is what one move was told to have sent, in the order of time.
+type wireTold []wireSample
+
+// by is how many bytes it had sent over path at a time: between two samples in proportion to the time since the former.
+func (w wireTold) by(path string, at time.Time) float64 {
+	next, exact := slices.BinarySearchFunc(w, at, func(s wireSample, at time.Time) int { return s.at.Compare(at) })
+	switch {
+	case exact:
+		return float64(w[next].bytes[path])
+	case next == 0:
+		return 0
+	case next == len(w):
+		return float64(w[next-1].bytes[path])
+	}
+	from, to := w[next-1], w[next]
+	part := at.Sub(from.at).Seconds() / to.at.Sub(from.at).Seconds()
+	return float64(from.bytes[path]) + part*float64(to.bytes[path]-from.bytes[path])
 }
 
 // untold is how long before the last page came somebody told last what had been sent, at the least, for that to be

@@ -15,7 +15,8 @@ import (
 )
 
 // TestPathsOfMovesAtTheSameTime: a path's readings are in the order of time and add up what all moves sent, whatever is
-// shared out anew between two that run at once; a later move goes on from what those before had sent in the end.
+// shared out anew between two that run at once, each with what it had sent at that time and not at its last reading; a
+// later move goes on from what those before had sent in the end.
 func TestPathsOfMovesAtTheSameTime(t *testing.T) {
 	zero := time.Unix(1000, 0)
 	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
@@ -35,7 +36,7 @@ func TestPathsOfMovesAtTheSameTime(t *testing.T) {
 		r := &run{zero: zero, moves: moves, w: &world{scenario: &scenario.Scenario{}}}
 		want := []report.PathSeries{
 			{Path: "p-p", T: report.Column{1, 2, 3, 4, 5, 6, 7, 11, 12}, Bytes: report.Column{1, 2, 2, 2, 2, 2, 2, 3, 3}},
-			{Path: "p-q", T: report.Column{1, 2, 3, 4, 5, 6, 7, 11, 12}, Bytes: report.Column{10, 15, 45, 50, 50, 70, 90, 115, 175}},
+			{Path: "p-q", T: report.Column{1, 2, 3, 4, 5, 6, 7, 11, 12}, Bytes: report.Column{10, 30, 48, 48, 55, 80, 93, 115, 175}},
 		}
 		if diff := cmp.Diff(want, r.series().Paths); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)

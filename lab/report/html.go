@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"godwit/migration"
 )
@@ -211,8 +212,8 @@ func way(r *Report) string {
 
 func when(r *Report) string {
 	text := number(r.DurationS) + " s"
-	if r.Started != "" {
-		text = r.Started + ", " + text
+	if at, err := time.Parse(time.RFC3339Nano, r.Started); err == nil {
+		text = at.Format("2006-01-02 15:04:05 MST") + ", " + text
 	}
 	return text
 }

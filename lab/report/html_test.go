@@ -97,6 +97,15 @@ func TestHTMLIsSelfContained(t *testing.T) {
 	}
 }
 
+// TestWhen: a person reads when the run began to the second, and nothing of what nobody can read.
+func TestWhen(t *testing.T) {
+	for started, want := range map[string]string{"2026-05-04T10:20:30.658715129Z": "2026-05-04 10:20:30 UTC, 3 s", "": "3 s", "?": "3 s"} {
+		if got := when(&Report{Started: started, DurationS: 3}); got != want {
+			t.Errorf("%q: %q, want %q", started, got, want)
+		}
+	}
+}
+
 // The picture has what a person looks for.
 func TestPictureShows(t *testing.T) {
 	var b bytes.Buffer

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"godwit/migration"
@@ -70,11 +71,27 @@ func (p *picture) phases(guest string, top float64) int {
 				below.add(p, x+w/2, text)
 			}
 		}
-		if m.Outcome != Completed {
-			p.body.label(p.x(m.endS())+4, top+15, "bad", m.Outcome.Word())
+		if end := m.endS(); m.Outcome != Completed && end >= p.win.from && end <= p.win.to {
+			p.outcome(m, i, top, &below)
 		}
 	}
 	return below.rows
+}
+
+// outcome names what became of migration i beside its last bar, or below it where the guest's next begins too soon.
+func (p *picture) outcome(m *Migration, i int, top float64, below *namesBelow) {
+	x, word, room := p.x(m.endS())+4, m.Outcome.Word(), math.Inf(1)
+	for _, next := range p.r.Migrations[i+1:] {
+		if next.Guest == m.Guest && p.win.meets(next.RequestedS, next.endS()) {
+			room = p.x(next.RequestedS) - x
+			break
+		}
+	}
+	if textWidth(word) < room {
+		p.body.label(x, top+15, "bad", word)
+		return
+	}
+	below.put(p, x-4, word, "bad halo")
 }
 
 // namesBelow are names of phases below their bars, in two rows at the most.
@@ -87,9 +104,13 @@ type namesBelow struct {
 
 // add puts a name below the middle of its bar, where a row has room for it.
 func (b *namesBelow) add(p *picture, middle float64, text string) {
-	if b.crowded {
-		return
+	if !b.crowded {
+		b.put(p, middle, text, "halo")
 	}
+}
+
+// put adds one that is worth its place in any picture.
+func (b *namesBelow) put(p *picture, middle float64, text, class string) {
 	for row := range b.full {
 		left := max(middle-textWidth(text)/2, picLeft-40)
 		if b.full[row] > left {
@@ -98,7 +119,7 @@ func (b *namesBelow) add(p *picture, middle float64, text string) {
 		b.full[row] = left + textWidth(text) + 6
 		b.rows = max(b.rows, row+1)
 		p.body.line(middle, b.top, middle, b.top+4+13*float64(row), "leader")
-		p.body.label(left, b.top+12+13*float64(row), "halo small", text)
+		p.body.label(left, b.top+12+13*float64(row), class+" small", text)
 		return
 	}
 }
