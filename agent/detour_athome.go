@@ -6,22 +6,44 @@ import (
 	"net/netip"
 	"slices"
 
-	"godwit/agent/care"
 	"godwit/agent/detour"
 	"godwit/agent/guests"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/netstate"
 )
 
-// A guest that came home keeps the address that it has there for as long as something uses it: no lease ends what needs
-// no tunnel. What it brought from elsewhere beside that, by the same detour, goes with the lease.
+// What a guest has beside its current addresses is leased, each of them, or lives for as long as something needs it where it keeps these for
+// good (network tunnel): its current ones are its own, and nothing ends them. A guest that came home keeps the address that it has there
+// for as long as something uses it: no lease ends what needs no tunnel. What it brought from elsewhere beside that, also by the same detour, goes with the lease.
 
-// addressesAtHome are the visiting addresses of a guest here that are of this site.
-func (a *Agent) addressesAtHome(name string) []netip.Addr {
-	var out []netip.Addr
-	for _, d := range a.detours.List(name) {
+// leasedOf are the addresses that came here by d which end with their lease, or where nothing needs them any more. Which are a guest's own is not
+// known where no handover gave it any: then all are that its detour keeps for good.
+func leasedOf(g *guests.Guest, d detour.Detour) (out []netip.Addr) {
+	given, _ := g.Held().Handed()
+	own := migration.Bare(given)
+	for _, v := range d.Visiting {
+		if !slices.Contains(own, v.Addr) && (!d.Until.IsZero() || len(own) > 0) {
+			out = append(out, v.Addr)
+		}
+	}
+	return out
+}
+
+// leased are all such addresses of a guest here.
+func (a *Agent) leased(g *guests.Guest) (out []netip.Addr) {
+	for _, d := range a.detours.List(g.Name()) {
+		out = append(out, leasedOf(g, d)...)
+	}
+	return out
+}
+
+// leasedAtHome are those of them that are of this site.
+func (a *Agent) leasedAtHome(g *guests.Guest) (out []netip.Addr) {
+	leased := a.leased(g)
+	for _, d := range a.detours.List(g.Name()) {
 		for _, v := range d.Visiting {
-			if v.AtHome() {
+			if v.AtHome() && slices.Contains(leased, v.Addr) {
 				out = append(out, v.Addr)
 			}
 		}
@@ -29,39 +51,45 @@ func (a *Agent) addressesAtHome(name string) []netip.Addr {
 	return out
 }
 
-// endTunnelled ends what a tunnel leads to a guest here, whose lease is over, and leaves what is at home.
-func (a *Agent) endTunnelled(ctx context.Context, g *guests.Guest) error {
-	home := a.addressesAtHome(g.Name())
-	led := slices.DeleteFunc(a.visiting(g.Name()), func(addr netip.Addr) bool { return slices.Contains(home, addr) })
-	asks := g.HasChannel()
-	for _, d := range a.detours.List(g.Name()) {
-		a.followSurvival(ctx, g, d, true)
+// endVisits ends what leads these addresses to a guest here, which gives them up, at both ends where a detour has no other. used: what
+// still uses them is lost by that, and is written down so.
+func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Addr, used bool) error {
+	var of []netip.Addr
+	if stay := lists.Without(a.visiting(g.Name()), addrs); len(stay) > 0 {
+		of = addrs
 	}
-	g.Remember(func(h *care.Held) {
-		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(led, addr.Prefix.Addr()) })
-		if asks {
-			h.GiveUp(led...)
-		}
-	})
-	var err error
-	if asks {
-		err = a.dropLeft(ctx, g)
-	}
-	err = errors.Join(err, a.guests.SaveIfHere(g))
+	err := a.takeVisits(ctx, g, addrs)
+	ends := func(v netstate.Visiting) bool { return slices.Contains(addrs, v.Addr) }
 	for _, d := range a.detours.List(g.Name()) {
-		if d.Peer == "" || len(d.Visiting) == 0 {
+		if d.Peer == "" || !slices.ContainsFunc(d.Visiting, ends) {
 			continue
 		}
-		if !slices.ContainsFunc(d.Visiting, netstate.Visiting.AtHome) {
-			a.settleSurvival(d, true)
+		a.settleSurvival(d, used, of...)
+		d.Visiting = slices.DeleteFunc(slices.Clone(d.Visiting), ends)
+		if len(d.Visiting) == 0 {
 			err = errors.Join(err, a.endBoth(ctx, d))
+		} else {
+			err = errors.Join(err, a.endSome(ctx, d, ends))
 		}
 	}
-	return errors.Join(err, a.detours.Change(g.Name(), func(all map[string]*detour.Detour) {
-		for _, d := range all {
-			if d.Guest == g.Name() { // the other end ends its own, by the same lease
-				d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
+	return err
+}
+
+// endSome ends those visits of a detour that has others, which are left in d. Where these are all at home here, nothing takes its tunnel any more: its other end is
+// asked to end, which its lease does, too. One that is for good is asked until it does, and until then all is left as it is.
+func (a *Agent) endSome(ctx context.Context, d detour.Detour, ends func(netstate.Visiting) bool) error {
+	if d.AtHome() {
+		rep, _ := a.records.Report(migrationOf(d.ID))
+		if err := a.askEnding(ctx, ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}); err != nil {
+			a.rarely.warn(a.log, "end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
+			if d.Until.IsZero() {
+				return nil
 			}
 		}
-	}))
+	}
+	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
+		if d := all[d.ID]; d != nil {
+			d.Visiting = slices.DeleteFunc(d.Visiting, ends)
+		}
+	})
 }

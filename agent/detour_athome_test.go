@@ -1,15 +1,22 @@
 package agent
 
 import (
+	"net/http"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	"godwit/agent/asking"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/guests"
+	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/netstate/tunnel"
 )
 
 // TestHomeOutlivesTheLease: of a guest that came home with an address of elsewhere, the lease ends that one; the one that it has at
@@ -42,6 +49,97 @@ func TestHomeOutlivesTheLease(t *testing.T) {
 		}
 		if got := len(g.Held().Addresses); got != map[bool]int{true: 2, false: 1}[stays] {
 			t.Errorf("%s: the guest has %v", name, g.Held().Addresses)
+		}
+	}
+}
+
+// besideOwn is a guest at rome that keeps own for good, and has old beside it.
+type besideOwn struct {
+	name                            string
+	home, together, silent, unknown bool // its own one is at home here; both come by one detour; that one's other end does not answer; which is its own is not known
+	until                           time.Time
+	uses                            []netip.Addr
+	stays                           bool // the old one
+}
+
+func (c besideOwn) has(t *testing.T, own, old netip.Addr) (*Agent, *guests.Guest, forgetful, <-chan string) {
+	t.Helper()
+	a, g, d := leasing(t)
+	a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris"}}
+	asked := make(chan string, 3)
+	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path
+		var refused error
+		if c.silent {
+			refused = &migration.Problem{Code: migration.CodeInternal, Text: "it does not"}
+		}
+		peer.Answer(w, nil, refused)
+	}))
+	f := forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: c.uses}
+	g.SpeakBy(f)
+	addrs := []migration.Address{{Prefix: netip.PrefixFrom(own, 24), Home: "oslo", Handover: "m-00000001"}, {Prefix: netip.PrefixFrom(old, 24), Home: "paris"}}
+	if c.unknown {
+		addrs[0].Handover = ""
+	}
+	becomes(g, care.Held{
+		Description: config.Description{Name: g.Name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.Name(), "2"),
+		Addresses: addrs,
+	})
+	a.config.Network.Bridge = "no-such-bridge" // the kernel's part is told by its error
+	first := netstate.Visiting{Addr: own, Tunnel: d.Tunnel.Name}
+	if c.home {
+		first.Tunnel = ""
+	}
+	d.Until, d.Visiting = c.until, []netstate.Visiting{{Addr: old, Tunnel: d.Tunnel.Name}}
+	if c.together {
+		d.Visiting = append(d.Visiting, first)
+	} else {
+		place(a, &detour.Detour{ID: "m-00000002", Guest: g.Name(), Leased: true, Peer: "oslo", Visiting: []netstate.Visiting{first}, Tunnel: tunnel.Config{Name: "gwt-2", Dir: d.Tunnel.Dir}})
+		a.records.Add(record.New("rome", migration.Plan{ID: "m-00000002", Guest: g.Name()}, time.Now()))
+	}
+	place(a, d)
+	return a, g, f, asked
+}
+
+// TestOwnOutlivesTheOld: a guest that keeps its own address for good, wherever that is, has an older one beside it for as long as something needs that, or its
+// lease lasts. It was led for good as well, and nothing ended it.
+func TestOwnOutlivesTheOld(t *testing.T) {
+	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
+	over, lasts := time.Now().Add(-time.Second), time.Now().Add(time.Hour)
+	for _, c := range []besideOwn{
+		{name: "by ways of their own, and it is needed", uses: []netip.Addr{own, old}, stays: true},
+		{name: "by ways of their own", uses: []netip.Addr{own}},
+		{name: "nothing uses either"},
+		{name: "it is not known which is old", unknown: true, stays: true},
+		{name: "by one way", together: true, uses: []netip.Addr{own}},
+		{name: "home, while it is needed", home: true, together: true, until: lasts, uses: []netip.Addr{own, old}, stays: true},
+		{name: "home, as its lease ends", home: true, together: true, until: over, uses: []netip.Addr{own, old}},
+		{name: "home, as its lease ends, and nobody answers", home: true, together: true, silent: true, until: over, uses: []netip.Addr{own, old}},
+		{name: "home, by a way of its own", home: true, until: over, uses: []netip.Addr{old}},
+		{name: "home, for good", home: true, together: true, uses: []netip.Addr{own}},
+		{name: "home, for good, and nobody answers", home: true, together: true, silent: true, uses: []netip.Addr{own}, stays: true},
+	} {
+		a, g, f, asked := c.has(t, own, old)
+		for range 2 { // the second time nothing is left to do
+			for _, d := range a.detours.List(g.Name()) {
+				a.lookAfter(t.Context(), d) //nolint:errcheck // what of it is in the kernel is not the test's
+			}
+			*g.Asks() = asking.Asking{}
+		}
+		want := []netip.Addr{own}
+		if c.stays {
+			want = []netip.Addr{old, own}
+		}
+		led := a.visiting(g.Name())
+		if slices.SortFunc(led, netip.Addr.Compare); !slices.Equal(led, want) {
+			t.Errorf("%s: %v lead here, not %v", c.name, led, want)
+		}
+		gone := !c.stays || c.silent
+		if has := len(g.Held().Addresses); has != map[bool]int{true: 1, false: 2}[gone] || slices.Contains(*f.dropped, own) || slices.Contains(*f.dropped, old) != gone {
+			t.Errorf("%s: it has %d addresses, and gave up %v", c.name, has, *f.dropped)
+		}
+		if told := len(asked) > 0; told != (gone && (c.home || !c.together)) {
+			t.Errorf("%s: its other end was told: %v", c.name, told)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/visits"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -120,11 +122,14 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *guests.Guest, d detour.Det
 	if g.Migration() != "" {
 		return a.prolong(d)
 	}
+	if len(leasedOf(g, d)) == 0 {
+		return nil // for good
+	}
 	if !expired || d.AtHome() {
-		if d.Until.IsZero() || g.Asks().IsDeaf() || !g.Asks().Again(d) { // for good, or nobody answers, or it needed it a moment ago
+		if g.Asks().IsDeaf() || !g.Asks().Again(d) { // nobody answers, or it needed it a moment ago
 			return nil
 		}
-		needed, _, err := a.needed(ctx, g)
+		needed, _, err := a.neededOf(ctx, g, a.leased(g))
 		if err != nil {
 			g.Asks().LeaveAlone()
 			return err
@@ -142,12 +147,13 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *guests.Guest, d detour.Det
 	if g.Migration() != "" {
 		return a.prolong(d) // it leaves just now, with these addresses
 	}
-	if home := a.addressesAtHome(g.Name()); expired && len(home) > 0 && g.HasChannel() {
+	ends := a.leased(g)
+	if home := a.leasedAtHome(g); expired && len(home) > 0 && g.HasChannel() {
 		if needed, _, err := a.neededOf(ctx, g, home); err != nil || needed {
-			return errors.Join(err, a.endTunnelled(ctx, g))
+			return errors.Join(err, a.endVisits(ctx, g, lists.Without(ends, home), true))
 		}
 	}
-	return a.endGuestDetours(ctx, g, true, expired)
+	return a.endVisits(ctx, g, ends, expired)
 }
 
 // settleOrphan leases a detour of which no migration knows any more, and by which a guest may be
@@ -224,8 +230,19 @@ func (a *Agent) extend(ctx context.Context, d detour.Detour) {
 // both ends. visitsAlone: what leads addresses away, and none here, stays. used: what still uses them is lost by
 // that, and is written down so.
 func (a *Agent) endGuestDetours(ctx context.Context, g *guests.Guest, visitsAlone, used bool) error {
-	addrs := a.visiting(g.Name())
-	var err error
+	err := a.takeVisits(ctx, g, a.visiting(g.Name()))
+	for _, d := range a.detours.List(g.Name()) {
+		if d.Peer == "" || visitsAlone && len(d.Visiting) == 0 {
+			continue
+		}
+		a.settleSurvival(d, used)
+		err = errors.Join(err, a.endBoth(ctx, d))
+	}
+	return err
+}
+
+// takeVisits takes visiting addresses from a guest here.
+func (a *Agent) takeVisits(ctx context.Context, g *guests.Guest, addrs []netip.Addr) (err error) {
 	for _, d := range a.detours.List(g.Name()) {
 		a.followSurvival(ctx, g, d, true) // those that were the last to use it, too
 	}
@@ -239,15 +256,7 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *guests.Guest, visitsAlon
 	if asks {
 		err = a.dropLeft(ctx, g)
 	}
-	err = errors.Join(err, a.guests.SaveIfHere(g))
-	for _, d := range a.detours.List(g.Name()) {
-		if d.Peer == "" || visitsAlone && len(d.Visiting) == 0 {
-			continue
-		}
-		a.settleSurvival(d, used)
-		err = errors.Join(err, a.endBoth(ctx, d))
-	}
-	return err
+	return errors.Join(err, a.guests.SaveIfHere(g))
 }
 
 // EndedDetour is what the guest's host says when a detour has ended.

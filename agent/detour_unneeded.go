@@ -102,7 +102,7 @@ func (a *Agent) lookForUnneeded(ctx context.Context, g *guests.Guest) error {
 	if g.Migration() != "" || !g.Asks().LooksAgain() {
 		return nil
 	}
-	return a.giveUpUnneeded(ctx, g, a.visiting(g.Name()))
+	return a.giveUpUnneeded(ctx, g, a.leased(g))
 }
 
 // keeps says of what leads to a guest here whether it did not give that up since it came.

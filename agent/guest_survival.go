@@ -105,23 +105,28 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 	}
 	s := rep.Survival
 	before := s.ByFate()
-	s.Follow(all.List, flows, migration.Bare(rep.Next), now)
-	if before[migration.Tunnelled] != s.Tunnelled {
+	next, kept := migration.Bare(rep.Next), []netip.Addr(nil)
+	if rep.Network == "tunnel" { // nothing moves, and what has an end on such an address outlives the others
+		given, _ := g.Held().Handed()
+		next, kept = nil, migration.Bare(given)
+	}
+	s.Follow(all.List, flows, next, kept, now)
+	if before[migration.Tunnelled] != s.Tunnelled || last && len(kept) > 0 { // by where their ends are it is judged who is lost (settleSurvival)
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)
 	}
 }
 
 // settleSurvival writes down that the tunnel of a detour goes. used: something
-// still used it.
-func (a *Agent) settleSurvival(d detour.Detour, used bool) {
+// still used it. of: those of the guest's addresses that go with it; none: all.
+func (a *Agent) settleSurvival(d detour.Detour, used bool, of ...netip.Addr) {
 	rep, now, ok := a.told(migrationOf(d.ID))
 	s := rep.Survival
 	if !ok || s == nil || s.Tunnelled == 0 {
 		return
 	}
 	before := s.ByFate()
-	s.Withdraw(used, now)
+	s.Withdraw(used, now, of...)
 	a.records.Amend(migrationOf(d.ID), func(r *record.Report) { r.Survival = s })
 	a.became(rep, before)
 }

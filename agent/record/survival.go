@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"slices"
@@ -219,8 +220,9 @@ func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 	s.fit()
 }
 
-// Follow moves on those that were tunnelled at the last look; now is as in a Judge.
-func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []netip.Addr, now int64) {
+// Follow moves on those that were tunnelled at the last look; now is as in a Judge. One of MPTCP that works on kept has its end there, and
+// datagrams to kept, which may be at home, need not be among flows.
+func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, kept []netip.Addr, now int64) {
 	there := map[connectionKey]guest.Connection{}
 	for _, c := range all {
 		there[keyOf(c)] = c
@@ -237,7 +239,7 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []
 			}
 		}
 		if !ok && c.Kind == guest.KindUDP {
-			ok = slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
+			ok = slices.Contains(kept, c.Local.Addr()) || slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
 		}
 		if !ok || at.Over {
 			c.endsInTunnel(at.Over, now)
@@ -248,16 +250,20 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []
 				c.Fate, c.Why, c.Now = migration.Moved, "late", &w
 				break
 			}
+			if slices.Contains(kept, w.Addr()) && c.Kind == guest.KindMPTCP && c.Local != w {
+				c.Now = &w
+			}
 		}
 	}
 	s.count()
 }
 
-// Withdraw ends those that are tunnelled, as the tunnel goes; now is as in a Judge. expired: something still used it.
-func (s *Survival) Withdraw(expired bool, now int64) {
+// Withdraw ends those that are tunnelled, as the tunnel goes, and with it these addresses of the guest, or all (none); now is as in a
+// Judge. expired: something still used it.
+func (s *Survival) Withdraw(expired bool, now int64, of ...netip.Addr) {
 	for i := range s.Connections {
 		c := &s.Connections[i]
-		if c.Fate != migration.Tunnelled {
+		if end := cmp.Or(c.Now, &c.Local); c.Fate != migration.Tunnelled || len(of) > 0 && !slices.Contains(of, end.Addr()) {
 			continue
 		}
 		c.endsInTunnel(false, now)

@@ -108,7 +108,7 @@ func TestFollowSurvival(t *testing.T) {
 	}
 	all := []guest.Connection{{Kind: "tcp", Local: old, Remote: client(0)}, {Kind: "mptcp", Local: old, Remote: client(2), Working: []netip.AddrPort{old, next}}}
 	flows := []netstate.Flow{{Protocol: "udp", Guest: old, Client: client(3), Idle: time.Second}, {Protocol: "udp", Guest: old, Client: client(4), Idle: time.Minute}}
-	s.Follow(all, flows, []netip.Addr{next.Addr()}, 7e9)
+	s.Follow(all, flows, []netip.Addr{next.Addr()}, nil, 7e9)
 	want := []string{"tunnelled: ", "ended: through the tunnel until it ended", "moved: late", "tunnelled: ",
 		"ended: through the tunnel until it ended", "ended: through the tunnel until it ended"}
 	if diff := cmp.Diff(want, fates(s)); diff != "" {
@@ -140,16 +140,16 @@ func TestFollowOutward(t *testing.T) {
 		then  func(*Survival)
 		want  string
 	}{
-		{"looked at", false, func(s *Survival) { s.Follow(nil, nil, nil, now) }, forgotten},
+		{"looked at", false, func(s *Survival) { s.Follow(nil, nil, nil, nil, now) }, forgotten},
 		{"closed", false, func(s *Survival) {
 			over := list.List[0]
 			over.Over = true
-			s.Follow([]guest.Connection{over}, nil, nil, now)
+			s.Follow([]guest.Connection{over}, nil, nil, nil, now)
 		}, ended},
-		{"there still", false, func(s *Survival) { s.Follow(list.List, nil, nil, now) }, "tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"},
+		{"there still", false, func(s *Survival) { s.Follow(list.List, nil, nil, nil, now) }, "tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"},
 		{"nothing else uses it", false, func(s *Survival) { s.Withdraw(false, now) }, forgotten},
 		{"the lease ends", false, func(s *Survival) { s.Withdraw(true, now) }, "lost: the lease of the tunnel ended"},
-		{"its address is kept", true, func(s *Survival) { s.Follow(nil, nil, nil, now) }, ended},
+		{"its address is kept", true, func(s *Survival) { s.Follow(nil, nil, nil, nil, now) }, ended},
 	} {
 		data, err := json.Marshal(Judge{Held: []netip.Addr{old.Addr()}, Kept: true, Keeps: c.keeps}.Survive(list, list))
 		if err != nil {
@@ -163,6 +163,30 @@ func TestFollowOutward(t *testing.T) {
 		if got := fates(&s); len(got) != 1 || got[0] != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// TestWithdrawSome: of a guest that keeps its own address, and loses an older one, connections are lost or ended that have their end on that; those of MPTCP
+// that began there, and work on its own, are not.
+func TestWithdrawSome(t *testing.T) {
+	own, old := port("10.2.1.10:80"), port("10.1.1.10:80")
+	var all guest.Connections
+	for i, c := range []guest.Connection{
+		{Kind: "tcp", Local: own}, {Kind: "tcp", Local: old}, {Kind: "mptcp", Local: own, Working: []netip.AddrPort{own}},
+		{Kind: "mptcp", Local: old, Working: []netip.AddrPort{own}}, {Kind: "mptcp", Local: old, Working: []netip.AddrPort{old}},
+	} {
+		c.Remote = netip.AddrPortFrom(netip.MustParseAddr("198.18.0.8"), uint16(5000+i))
+		all.List = append(all.List, c)
+	}
+	s := Judge{Held: []netip.Addr{own.Addr(), old.Addr()}, Keeps: true}.Survive(all, all)
+	for _, to := range []netip.AddrPort{own, old} {
+		s.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: to, Client: port("198.18.0.9:53")}}, []netip.Addr{to.Addr()}, false)
+	}
+	s.Follow(all.List, nil, nil, []netip.Addr{own.Addr()}, 7e9)
+	s.Withdraw(true, 7e9, old.Addr())
+	const keeps, lost = "tunnelled: the guest keeps its address", "lost: the lease of the tunnel ended"
+	if diff := cmp.Diff([]string{keeps, lost, keeps, keeps, lost, "tunnelled: seen in the tunnel", "ended: through the tunnel until it ended"}, fates(s)); diff != "" || s.Tunnelled != 4 || s.Connections[2].Now != nil {
+		t.Errorf("%s%+v", diff, s)
 	}
 }
 
@@ -204,7 +228,7 @@ func TestFollowUnlisted(t *testing.T) {
 	s.AddFlows(flows, []netip.Addr{old.Addr()}, true)
 	s.Follow([]guest.Connection{
 		{Kind: "mptcp", Local: old, Remote: moved, Working: []netip.AddrPort{next}}, {Kind: "tcp", Local: old, Remote: stays},
-	}, nil, []netip.Addr{next.Addr()}, 7e9)
+	}, nil, []netip.Addr{next.Addr()}, nil, 7e9)
 	want := []string{"moved: late", "tunnelled: seen in the tunnel", "ended: through the tunnel until it ended"}
 	if diff := cmp.Diff(want, fates(s)); diff != "" || s.Connections[0].Kind != "mptcp" {
 		t.Error(diff, s.Connections[0].Kind)
