@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"godwit/agent/detour"
@@ -54,7 +55,7 @@ func (m *incoming) leaveOld(ctx context.Context) error {
 		if err := m.standIns(ctx); err != nil {
 			return err
 		}
-		return a.lease(m.plan.Guest, 0)
+		return m.leaseKept()
 	}
 	if !m.work.keepsOld { // the guest has them no more
 		return m.endDetours(ctx)
@@ -96,6 +97,37 @@ func (a *Agent) lease(name string, left time.Duration) error {
 		for _, d := range all {
 			if d.Guest == name && len(d.Visiting) > 0 {
 				d.LeaseFor(left)
+			}
+		}
+	})
+}
+
+// leaseOf is how long addresses of a guest that has come are leased for; 0: for good, as one of them is its own, and it keeps that.
+func (m *incoming) leaseOf(addrs []netip.Addr) time.Duration {
+	given, _ := m.work.guest.Held().Handed()
+	own := migration.Bare(given)
+	kept := len(own) == 0 || slices.ContainsFunc(addrs, func(addr netip.Addr) bool { return slices.Contains(own, addr) })
+	if m.plan.KeepsAddress() && (!m.plan.Leases || kept) {
+		return 0
+	}
+	return m.a.config.LeaseTime()
+}
+
+// leaseKept leases what leads to a guest that keeps its addresses. What came home by the same detour needs no lease.
+func (m *incoming) leaseKept() error {
+	return m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
+		for _, d := range all {
+			if d.Guest != m.plan.Guest || len(d.Visiting) == 0 {
+				continue
+			}
+			var led []netip.Addr
+			for _, v := range d.Visiting {
+				if !v.AtHome() {
+					led = append(led, v.Addr)
+				}
+			}
+			if d.LeaseFor(0); len(led) > 0 {
+				d.LeaseFor(m.leaseOf(led))
 			}
 		}
 	})

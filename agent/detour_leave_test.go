@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
@@ -84,6 +85,51 @@ func TestNeededOfNothing(t *testing.T) {
 	}{{nil, false}, {migration.Bare(m.plan.Held), true}} {
 		if needed, closing, err := m.a.neededOf(t.Context(), m.work.guest, c.addrs); needed != c.needed || closing || err != nil {
 			t.Errorf("%v: needed %v, closing %v, %v", c.addrs, needed, closing, err)
+		}
+	}
+}
+
+// TestLeasedBesideItsOwn: of a guest that keeps its own addresses for good, what leads others to it is leased where that is asked for, at their homes as well; not what leads
+// them together. Where it is not known which are its own, all are.
+func TestLeasedBesideItsOwn(t *testing.T) {
+	own, old, home := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20"), netip.MustParseAddr("10.3.1.20")
+	for name, c := range map[string]struct {
+		network                   string
+		leases, unknown           bool
+		alone, together, overHome time.Duration // how long what leads the old one by itself, with its own, and with one that is at home is leased for; 0: for good
+	}{
+		"it goes home by network auto": {"tunnel", true, false, time.Hour, 0, time.Hour},
+		"it keeps all that it has":     {"tunnel", false, false, 0, 0, 0},
+		"of a release of before":       {"tunnel", true, true, 0, 0, 0},
+		"its address is another":       {"mptcp", false, false, time.Hour, time.Hour, time.Hour},
+	} {
+		a, g, _ := leasing(t)
+		a.config.Lease = time.Hour
+		g.Remember(func(h *care.Held) {
+			h.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(own, 24), Handover: "m-00000001"}, {Prefix: netip.PrefixFrom(home, 24), Handover: "m-00000001"}, {Prefix: netip.PrefixFrom(old, 24)}}
+			for i := range h.Addresses {
+				if c.unknown {
+					h.Addresses[i].Handover = ""
+				}
+			}
+		})
+		visits := func(id string, all ...netstate.Visiting) {
+			place(a, &detour.Detour{ID: id, Guest: g.Name(), Peer: "paris", Visiting: all})
+		}
+		led := netstate.Visiting{Addr: old, Tunnel: "gwt-1"}
+		visits("m-00000001", led)
+		visits("m-00000002", led, netstate.Visiting{Addr: own, Tunnel: "gwt-1"})
+		visits("m-00000003", led, netstate.Visiting{Addr: home})
+		visits("m-00000004", netstate.Visiting{Addr: home})
+		m := &incoming{a: a, plan: migration.Plan{Guest: g.Name(), Network: c.network, Leases: c.leases}, work: &destinationWork{guest: g}}
+		_ = m.leaseKept() // the kernel's part is told by its error
+		for id, want := range map[string]time.Duration{"m-00000001": c.alone, "m-00000002": c.together, "m-00000003": c.overHome, "m-00000004": 0} {
+			if d := placed(a, id); !d.Leased || d.For != want || d.Until.IsZero() != (want == 0) {
+				t.Errorf("%s: %s is leased for %v, not %v", name, id, d.For, want)
+			}
+		}
+		if lease := m.leaseOf([]netip.Addr{old}); lease != c.alone {
+			t.Errorf("%s: its home is to lead it for %v", name, lease)
 		}
 	}
 }

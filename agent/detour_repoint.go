@@ -39,7 +39,7 @@ func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 		}
 	}
 	for home, addrs := range byHome {
-		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: a.config.LeaseTime(), forever: m.plan.KeepsAddress()}
+		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: a.config.LeaseTime(), forever: m.leaseOf(addrs) == 0}
 		switch err := a.repointHome(ctx, w); {
 		case errors.Is(err, errUnanswered):
 			m.rec.NoteOnce(home + " is asked on to send directly: whether it does is not known")

@@ -45,7 +45,7 @@ type standIn struct{ agent, home string }
 func (m *incoming) standIns(ctx context.Context) error {
 	g := m.work.guest
 	for s, addrs := range m.a.standable(g) {
-		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: m.a.config.LeaseTime(), forever: m.plan.KeepsAddress()}
+		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: m.a.config.LeaseTime(), forever: m.leaseOf(addrs) == 0}
 		err := m.a.standFor(ctx, w, m.plan.ID)
 		if errors.Is(err, errUnanswered) {
 			m.rec.NoteOnce(s.agent + " is asked on to stand for addresses: whether it does is not known")

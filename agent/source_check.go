@@ -115,6 +115,7 @@ func (m *outgoing) askGuest(ctx context.Context) error {
 	m.dropFirst(ctx)
 	m.noteUntold(info)
 	m.reconsiderHome(info)
+	m.reconsiderOld(ctx)
 	if err := m.settleAbove(info); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -17,11 +18,18 @@ import (
 	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/guest"
 )
 
 // addressAt is an address with its home.
 func addressAt(prefix, home string) migration.Address {
 	return migration.Address{Prefix: netip.MustParsePrefix(prefix), Home: home}
+}
+
+// given is one that the last handover gave.
+func given(addr migration.Address) migration.Address {
+	addr.Handover = "m-00000001"
+	return addr
 }
 
 // headedFor is a guest of oslo, on its way to rome, that has those addresses.
@@ -47,6 +55,7 @@ func TestGoesHome(t *testing.T) {
 	for _, c := range []struct {
 		name, network, next, want string
 		held                      []migration.Address
+		leases                    bool
 	}{
 		{name: "home", network: "auto", held: []migration.Address{rome}, want: "tunnel"},
 		{name: "home, with both families", network: "auto", held: []migration.Address{rome, addressAt("fd00:2::20/64", "rome")}, want: "tunnel"},
@@ -58,6 +67,12 @@ func TestGoesHome(t *testing.T) {
 		{name: "to such a host, as it was asked for", network: "drain", held: []migration.Address{other}, want: "drain"},
 		{name: "elsewhere", network: "auto", held: []migration.Address{oslo}, want: "auto"},
 		{name: "elsewhere, with a subnet agent", network: "auto", held: []migration.Address{bergen}, want: "auto"},
+		{name: "home, with an old address of elsewhere", network: "auto", held: []migration.Address{given(rome), oslo}, want: "tunnel", leases: true},
+		{name: "home, with an old address from there", network: "auto", held: []migration.Address{given(rome), addressAt("10.2.1.21/24", "rome")}, want: "tunnel", leases: true},
+		{name: "to where an old address is at home", network: "auto", held: []migration.Address{given(oslo), rome}, want: "auto"},
+		{name: "home, with an old address from another host there", network: "auto", held: []migration.Address{given(rome), other}, want: "tunnel", leases: true},
+		{name: "to a host of its home's site, with an old address of a third one there", network: "auto", held: []migration.Address{given(other), addressAt("10.2.1.21/24", "lecce")}, want: "auto"},
+		{name: "home, with an old address, as it was asked for", network: "mptcp", held: []migration.Address{given(rome), oslo}, want: "mptcp"},
 		{name: "home, with an address of another site", network: "auto", held: []migration.Address{oslo, rome}, want: "auto"},
 		{name: "home, to have another address", network: "auto", next: "10.2.1.30", held: []migration.Address{rome}, want: "auto"},
 		{name: "home, as it was asked for", network: "mptcp", held: []migration.Address{rome}, want: "mptcp"},
@@ -71,8 +86,9 @@ func TestGoesHome(t *testing.T) {
 		if m.noteHome(); m.plan.Network != c.want {
 			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
 		}
-		if notes := m.rec.Snapshot().Notes; (len(notes) > 0) != (c.network != c.want) {
-			t.Errorf("%s: notes %q", c.name, notes)
+		notes := m.rec.Snapshot().Notes
+		if told := strings.Contains(strings.Join(notes, ""), "beside that"); (len(notes) > 0) != (c.network != c.want) || told != c.leases || m.plan.Leases != c.leases {
+			t.Errorf("%s: old ones are leased: %v; notes %q", c.name, m.plan.Leases, notes)
 		}
 	}
 }
@@ -92,7 +108,7 @@ func TestNotFitForHome(t *testing.T) {
 		{"it has lost its own", nil, []string{"10.3.1.9/24"}, 2, "auto"},
 		{"it has lost its own, and can take none", nil, []string{"10.3.1.9/24"}, 1, "tunnel"},
 	} {
-		m := headedFor(t, "auto", addressAt("10.2.1.20/24", "rome"))
+		m := headedFor(t, "auto", given(addressAt("10.2.1.20/24", "rome")), addressAt("10.9.1.20/24", "bergen")) // it may lack the old one
 		m.guest = having(t, c.first, c.second)
 		m.guest.Remember(func(h *care.Held) { h.Addresses, h.Taps = m.plan.Held, make([]string, c.taps) })
 		info, err := m.guest.Info(t.Context())
@@ -100,7 +116,37 @@ func TestNotFitForHome(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.settleHome(t.Context())
-		if m.reconsiderHome(info); m.plan.Network != c.want {
+		if m.reconsiderHome(info); m.plan.Network != c.want || m.plan.Leases != (c.want == "tunnel") {
+			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
+		}
+	}
+}
+
+// TestFollowsFromTheOld: a guest that has MPTCP connections on an old address takes a next one at home, to which they follow; what it has on its own, and plain TCP, is no reason to.
+func TestFollowsFromTheOld(t *testing.T) {
+	own, old := given(addressAt("10.2.1.20/24", "rome")), addressAt("10.9.1.20/24", "bergen")
+	for _, c := range []struct {
+		name  string
+		held  []migration.Address
+		users guest.Users
+		taps  int
+		want  string
+	}{
+		{"plain TCP", []migration.Address{own, old}, guest.Users{TCP: 2}, 2, "tunnel"},
+		{"MPTCP", []migration.Address{own, old}, guest.Users{MPTCP: 1, TCP: 2}, 2, "auto"},
+		{"MPTCP, and it can take none", []migration.Address{own, old}, guest.Users{MPTCP: 1}, 1, "tunnel"},
+		{"MPTCP on its own", []migration.Address{own}, guest.Users{MPTCP: 1}, 2, "tunnel"},
+	} {
+		m := headedFor(t, "auto", c.held...)
+		m.guest = talking(t, map[string]guest.Handler{"users": func(_ context.Context, _ string, params json.RawMessage) (any, error) {
+			if strings.Contains(string(params), own.Prefix.Addr().String()) {
+				t.Errorf("%s: it was asked for %s", c.name, params)
+			}
+			return c.users, nil
+		}})
+		m.guest.Remember(func(h *care.Held) { h.Taps = make([]string, c.taps) })
+		m.settleHome(t.Context())
+		if m.reconsiderOld(t.Context()); m.plan.Network != c.want || m.work.home != (c.want == "tunnel") || m.plan.Leases != (c.want == "tunnel" && len(c.held) > 1) {
 			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
 		}
 	}

@@ -118,6 +118,7 @@ type Plan struct {
 	Transfer  string        `json:"transfer"`
 	Network   string        `json:"network"`
 	Chosen    bool          `json:"network_chosen,omitempty"` // Network was auto: connections that can follow do, whatever it says
+	Leases    bool          `json:"leases,omitempty"`         // where it keeps its current addresses for good, those that it has beside them are leased all the same
 	Tunnel    string        `json:"tunnel"`
 	Downtime  time.Duration `json:"downtime"`
 	Bandwidth int64         `json:"bandwidth"`
@@ -135,7 +136,7 @@ type Plan struct {
 	Connections int `json:"connections,omitempty"`
 }
 
-// KeepsAddress says whether the guest keeps its address for good.
+// KeepsAddress says whether the guest keeps its address for good. What it has beside its current ones is kept while something needs it (Leases).
 func (p Plan) KeepsAddress() bool { return p.Network == "tunnel" }
 
 // OwnPath says whether memory takes our own data path.
