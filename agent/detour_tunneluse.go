@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -21,7 +20,7 @@ func (a *Agent) guestTunnels(all []detour.Detour) []api.GuestTunnel {
 		}
 		out = append(out, api.GuestTunnel{
 			Kind: kind, Device: d.Tunnel.Name, Peer: d.Peer, Local: d.Tunnel.Local, Remote: d.Tunnel.Remote,
-			Addresses: append([]netip.Addr{}, d.Addresses()...), NotLed: a.whyUnled(d),
+			Addresses: d.Taking(), NotLed: a.whyUnled(d),
 		})
 	}
 	return out
@@ -41,7 +40,7 @@ func (a *Agent) tunnelUse() ([]api.TunnelUse, error) {
 			byGuest[d.Guest] = use
 		}
 		use.Tunnels, use.Peers = append(use.Tunnels, d.Tunnel.Name), append(use.Peers, d.Peer)
-		for _, addr := range d.Addresses() {
+		for _, addr := range d.Taking() {
 			if !slices.Contains(use.Addresses, addr) {
 				use.Addresses = append(use.Addresses, addr)
 			}

@@ -38,6 +38,21 @@ func TestGuestTunnels(t *testing.T) {
 	}
 }
 
+// TestTunnelOfWhatIsNotAtHome: of a guest that came home with an address of elsewhere, that one alone takes the tunnel by which both came.
+func TestTunnelOfWhatIsNotAtHome(t *testing.T) {
+	a, _ := counting(t)
+	end := netip.MustParseAddrPort("100.64.0.11:4001")
+	place(a, &detour.Detour{ID: "m-1", Guest: "web", Peer: "rome", Leased: true, Tunnel: tunnel.Config{Name: "gwt-1", Local: end, Remote: end},
+		Visiting: []netstate.Visiting{{Addr: oursHere}, {Addr: theirsHere, Tunnel: "gwt-1"}}})
+	all, err := a.tunnelUse()
+	if err != nil || len(all) != 1 || !slices.Equal(all[0].Addresses, []netip.Addr{theirsHere}) {
+		t.Errorf("the host has %+v, %v", all, err)
+	}
+	if of := a.guestTunnels(a.detours.List("web")); len(of) != 1 || !slices.Equal(of[0].Addresses, []netip.Addr{theirsHere}) {
+		t.Errorf("the guest has %+v", of)
+	}
+}
+
 // TestTunnelUse: of a guest that came home no address takes a tunnel any more.
 func TestTunnelUse(t *testing.T) {
 	a, _ := counting(t)

@@ -88,6 +88,17 @@ func (d *Detour) Addresses() []netip.Addr {
 	return out
 }
 
+// Taking are those of Addresses that take its tunnel: not what is at home here.
+func (d *Detour) Taking() []netip.Addr {
+	out := []netip.Addr{}
+	for _, addr := range d.Addresses() {
+		if !slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Addr == addr && v.AtHome() }) {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
 // LedAway are the addresses that packets are led away from here by it.
 func (d *Detour) LedAway() []netip.Addr {
 	var out []netip.Addr
