@@ -60,6 +60,22 @@ func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
 		foreseen(look, copying), way, m.throttleWords(), cures)
 }
 
+// seeBarely says once, while a copy goes on, that its rounds get no shorter, so that nobody knows for how long it will.
+func (m *outgoing) seeBarely(look policy.Look, copying *policy.Copying) {
+	m.work.barely = copying.Barely(look.At)
+	throttles := m.work.throttling.Most > m.work.throttling.Asked() // which says so
+	if !m.work.barely || m.work.barelyTold || throttles || mayHandEarly(m.plan) && !m.opaque() {
+		return
+	}
+	m.work.barelyTold = true
+	next, cures := "given up", "; who wants it to end sooner aborts it, and then may "+m.cures()
+	if m.work.mayFollow {
+		next, cures = "begun again with mode hybrid", ""
+	}
+	m.rec.Note(fmt.Sprintf("what is left to copy gets no less: the guest writes %.1f MB/s, the paths carry %.1f MB/s, %s, and the downtime budget is %v%s: it is copied on until that is met by chance, or %s, after %v at the earliest%s",
+		float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, foreseen(look, copying), m.plan.Downtime, m.throttleWords(), next, copying.Limit.Round(time.Second), cures))
+}
+
 // foreseen is the shortest pause there would have been, and whether it is the hosts that were waited for.
 func foreseen(look policy.Look, copying *policy.Copying) string {
 	at := look.At.Round(time.Second)

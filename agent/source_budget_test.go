@@ -41,6 +41,45 @@ func (e *endless) Progress(context.Context) (vm.Progress, error) {
 	return vm.Progress{Status: vm.Active, Rounds: 2 + e.looks/100, Remaining: 50e6, Transferred: e.looks * 100e3}, nil
 }
 
+// TestRoundsThatGetNoShorter: that a copy goes on by chance alone is said once while it does, with what else there is, and no time is said to be left;
+// not where another means is at hand.
+func TestRoundsThatGetNoShorter(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode, transfer string
+		throttle       int
+		mayFollow      bool
+		words          []string // nil: it is not said
+	}{
+		"QEMU's own":          {"precopy", "qemu-tcp", 0, false, []string{"paths carry 10.0 MB/s", "budget is 300ms", "until that is met by chance, or given up, after 1m34s", "aborts it", "--mode hybrid --transfer lanes"}},
+		"it may begin again":  {"precopy", "qemu-tcp", 0, true, []string{"or begun again with mode hybrid, after 1m34s"}},
+		"it can be throttled": {"precopy", "qemu-tcp", 50, false, nil},
+		"the rest may follow": {"hybrid", "lanes", 0, false, nil},
+	} {
+		m, _ := budgeted(t, c.mode, 300*time.Millisecond, 20*time.Millisecond)
+		m.plan.Transfer, m.work.mayFollow, m.work.throttling.Most = c.transfer, c.mayFollow, c.throttle
+		copying := policy.Copying{Budget: m.plan.Downtime, Limit: 94 * time.Second}
+		var left []float64
+		for second := range int64(30) {
+			look := policy.Look{At: time.Duration(second) * time.Second, Round: 2 + second, Remaining: 9e6, Goodput: 10e6, DirtyRate: 9e6}
+			copying.See(look)
+			m.seeBarely(look, &copying)
+			left = append(left, m.progressOf(vm.Progress{Remaining: 9e6}, look).LeftS)
+		}
+		if left[1] != 0.9 || left[29] != 0 {
+			t.Errorf("%s: time left: %v", name, left)
+		}
+		notes := strings.Join(m.rec.Snapshot().Notes, "; ")
+		if n := strings.Count(notes, "gets no less"); n > 1 || (n == 1) != (c.words != nil) {
+			t.Errorf("%s: said %d times: %q", name, n, notes)
+		}
+		for _, word := range c.words {
+			if !strings.Contains(notes, word) {
+				t.Errorf("%s: %q lacks %q", name, notes, word)
+			}
+		}
+	}
+}
+
 // TestBandwidthThatWasLifted: a copy whose bandwidth was so low for a while that it could have taken weeks is given up as soon as any other, once it is not.
 func TestBandwidthThatWasLifted(t *testing.T) {
 	m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)

@@ -213,7 +213,9 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			if err := m.throttle(ctx, &copying, look, p.Throttled); err != nil {
 				return err
 			}
+			m.seeBarely(look, &copying)
 		case policy.Go:
+			m.work.barely = false
 			m.tellCopy(p, look)
 			return nil
 		case policy.GiveUp:
@@ -353,7 +355,7 @@ func (m *outgoing) progressOf(p vm.Progress, look policy.Look) record.CopyProgre
 	if out.DataPath = m.dataPath(); out.DataPath != nil {
 		out.Sent, left = out.DataPath.SentBytes, look.Remaining
 	}
-	if look.Goodput > 0 {
+	if look.Goodput > 0 && !m.work.barely { // else nobody knows
 		out.LeftS = float64(left) / float64(look.Goodput)
 	}
 	return out

@@ -89,7 +89,9 @@ type sourceWork struct {
 	memoryRate   uplinks.Goodput    // of memory
 	handling     policy.Handling    // of pages
 	throttling   policy.Throttling
-	early        bool               // the rest of memory follows the guest
+	early        bool // the rest of memory follows the guest
+	barely       bool // memory's rounds get no shorter, see seeBarely
+	barelyTold   bool
 	missing      uint64             // pages, as the refill under way began; 0: none is
 	pagesResent  atomic.Bool        // that goes again, before the destination has said that the guest runs; see resendPages
 	stopWatch    context.CancelFunc // ends watching for the guest's own end

@@ -157,6 +157,9 @@ const hardlyShorter = 25 * time.Millisecond
 // staleRounds without gain end the wait once the budget is met.
 const staleRounds = 2
 
+// barely is for how long a copy has come no nearer to its end, beside what the shortest pass was foreseen to take, that barely does.
+const barely = 5 * time.Second
+
 // gainLimit is for how long a copy may come no nearer to its end, beside what the shortest pass was foreseen to take.
 const gainLimit = 30 * time.Second
 
@@ -183,6 +186,11 @@ func (c *Copying) begin(pass, left int64, l Look) {
 	}
 }
 
+// Barely says whether a copy goes on though it came no nearer to its end for long, and fits no budget: chance alone ends it now, or its limit.
+func (c *Copying) Barely(at time.Duration) bool {
+	return c.stale >= staleRounds && !c.Fits() && at-c.gained > barely+c.begun
+}
+
 // See takes a look and decides. What remains is exact when a round has just
 // begun, so decisions fall there: within the budget, and when another round would
 // not make it much shorter.
@@ -191,7 +199,7 @@ func (c *Copying) See(l Look) Verdict {
 	if pass == c.pass && left < c.least {
 		c.least, c.gained = left, l.At
 	}
-	unfit := Wait
+	unfit, chance := Wait, c.Barely(l.At)
 	if c.late(l.At) {
 		unfit = GiveUp
 	}
@@ -219,7 +227,7 @@ func (c *Copying) See(l Look) Verdict {
 	switch {
 	case d > c.Budget:
 		return unfit
-	case l.gain(c.RTT) <= hardlyShorter, c.stale >= staleRounds, unfit == GiveUp:
+	case l.gain(c.RTT) <= hardlyShorter, c.stale >= staleRounds, chance, unfit == GiveUp:
 		return Go
 	}
 	return Wait

@@ -144,6 +144,8 @@ func TestSee(t *testing.T) {
 		{"it passes while the next round, of 90 s, goes on", 10 * time.Second, []Look{at(1, 2, 900), at(115, 2, 90)}, Wait},
 		{"within the budget when that is over: another round is no choice", 10 * time.Second, []Look{at(1, 2, 3), at(32, 3, 2)}, Go},
 		{"hardly anything was sent, and hardly anything is left", 0, []Look{known(2), known(3), known(4)}, Go},
+		{"no shorter for long, and then within the budget by chance: the next may not be", 0, []Look{at(1, 2, 9), at(2, 3, 9), at(3, 4, 9), at(9, 5, 9), at(10, 6, 2)}, Go},
+		{"the same, but not for long: the next may be better", 0, []Look{at(1, 2, 9), at(2, 3, 9), at(3, 4, 9), at(4, 5, 9), at(5, 6, 2)}, Wait},
 		{"no limit", 0, []Look{at(1, 2, 9), at(1e6, 2, 9)}, Wait},
 		{"what the paths carry is not known: no downtime can be foreseen", 0, []Look{unknown(2, 50*mega), unknown(3, 50*mega)}, Wait},
 		{"not known, and nothing is left", 0, []Look{unknown(2, 0)}, Go},
@@ -198,6 +200,34 @@ func TestPassesOfMinutes(t *testing.T) {
 				t.Error("it is not given up")
 			}
 		})
+	}
+}
+
+// TestBarely: a copy whose rounds get no shorter is known for one after a while, one that gains is none, and one that fits ends.
+func TestBarely(t *testing.T) {
+	for name, c := range map[string]struct {
+		left []int64 // MB at 10 MB/s, as each round begins, one a second
+		want int     // the first look from which on it is so; 0: none
+	}{
+		"each is as long":          {[]int64{90, 9, 9, 9, 9, 9, 9, 9, 9}, 7},
+		"each is shorter":          {[]int64{900, 400, 200, 100, 50, 24, 12, 6, 4}, 0},
+		"some are longer by turns": {[]int64{90, 9, 12, 9, 14, 9, 10, 9, 9}, 7},
+		"one was shorter later":    {[]int64{90, 9, 9, 9, 5, 9, 9, 9, 9, 9, 9}, 10},
+		"within the budget":        {[]int64{90, 9, 9, 9, 9, 9, 2}, 0},
+	} {
+		copying, got := Copying{Budget: 300 * ms}, 0
+		for i, left := range c.left {
+			look := Look{At: time.Duration(i+1) * time.Second, Round: int64(i + 1), Remaining: left*mega - tail, Goodput: 10 * mega}
+			if copying.See(look); got == 0 && copying.Barely(look.At) {
+				got = i
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: from look %d on, want %d", name, got, c.want)
+		}
+	}
+	if copying := (Copying{Budget: 300 * ms}); copying.Barely(time.Hour) {
+		t.Error("before a look")
 	}
 }
 
