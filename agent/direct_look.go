@@ -105,6 +105,14 @@ func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
 	return err
 }
 
+// queued is how long what waits in QEMU's connections takes as it is bounded, beside what is on its way.
+func (m *outgoing) queued() time.Duration {
+	if !m.plan.Direct() {
+		return 0
+	}
+	return queueKept + max(0, m.pauseRTT()-m.leastTrip())
+}
+
 // longest is the round trip of the longest way of the connections to an address, without queues.
 func longest(to netip.AddrPort) (rtt time.Duration, err error) {
 	connections, plain, err := mptcp.All()

@@ -97,6 +97,9 @@ func (m *outgoing) noteForecast(f policy.Forecast, unsure bool) {
 		about += fmt.Sprintf(" (no stop-and-copy to %s has shown yet how fast both hosts are: it is a guess: it may take a third of that, or three times as long)", m.plan.To)
 	}
 	switch {
+	case f.Downtime <= m.plan.Downtime && f.Settles > 0 && !m.plan.OwnPath():
+		m.rec.Note(fmt.Sprintf("as foreseen what is left to copy comes to a pause of about %v, and gets no less, and the downtime budget is %v: it may be copied for longer than foreseen, until that is met by chance, and be given up; %s",
+			f.Settles.Round(10*time.Millisecond), m.plan.Downtime, m.cures()))
 	case f.Downtime <= m.plan.Downtime:
 	case m.plan.Mode == "stopcopy":
 		m.rec.Note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %s, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/sample"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/vm"
@@ -138,6 +139,29 @@ func TestGivingUpNamesTheWay(t *testing.T) {
 			if errors.As(err, &problem) && strings.Contains(problem.Text, word) {
 				t.Errorf("%v: %q has %q", c.budget, problem.Text, word)
 			}
+		}
+	}
+}
+
+// TestForecastThatBarelyFits: with QEMU's own transfers the check says that what is left comes to more than the budget, by how often the guest writes the
+// same, and by what waits in QEMU's connections; not where it fits.
+func TestForecastThatBarelyFits(t *testing.T) {
+	for name, c := range map[string]struct {
+		transfer string
+		writes   int64
+		said     bool
+	}{
+		"it writes the same often":          {"qemu-tcp", 60e6, true},
+		"it does not":                       {"qemu-tcp", 4e6, false},
+		"what waits takes too long":         {"qemu-mptcp", 12e6, true},
+		"our own data path has other means": {"lanes", 60e6, false},
+	} {
+		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+		m.plan.Transfer, m.work.trips = c.transfer, []time.Duration{20 * time.Millisecond, 120 * time.Millisecond}
+		m.predict(t.Context(), n, &sample.Basis{Bytes: 1 << 30, Content: 1 << 28, Ratio: 1, Again: 1, DirtyRate: 4e6, Written: 4e6, Writes: c.writes})
+		notes := strings.Join(m.rec.Snapshot().Notes, "; ")
+		if strings.Contains(notes, "and gets no less, and the downtime budget is 300ms") != c.said {
+			t.Errorf("%s: %q", name, notes)
 		}
 	}
 }

@@ -33,6 +33,12 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 		facts.Memory, facts.Content, facts.Known = basis.Bytes, basis.Content, basis.Known
 		facts.Ratio, facts.Again, facts.DirtyRate, facts.Written = basis.Ratio, basis.Again, basis.DirtyRate, basis.Written
 	}
+	if !m.plan.OwnPath() { // each round sends a page whole that was written at all, and it takes no long round for that
+		facts.Queue = m.queued()
+		if basis != nil {
+			facts.DirtyRate = max(facts.DirtyRate, basis.Writes)
+		}
+	}
 	unsure := false
 	if m.plan.OwnPath() {
 		facts.Speed, unsure = m.speed(facts.Rate, basis)

@@ -24,7 +24,8 @@ type Facts struct {
 	DirtyRate int64         // bytes per second; 0: unknown
 	Written   int64         // bytes of memory that the guest writes to again and again; 0: all of it
 	Budget    time.Duration
-	Tail      int64 // bytes of device state, as they are sent; 0: as QEMU writes it
+	Queue     time.Duration // what waits in a hypervisor's own connections, while there is always something to send
+	Tail      int64         // bytes of device state, as they are sent; 0: as QEMU writes it
 
 	MostThrottle int // how far the guest may be throttled, percent
 
@@ -41,7 +42,10 @@ type Forecast struct {
 	Downtime  time.Duration
 	WireBytes int64
 	Throttled int // how far the guest will have to be, percent; 0: not at all
-	Disks     Seeded
+	// Settles is the pause that what is left comes to, where rounds get no shorter before that meets the budget: it will be met by chance
+	// alone, or not at all; 0: they do, or another means is at hand.
+	Settles time.Duration
+	Disks   Seeded
 }
 
 // assumedRate stands in where nothing is known of a link, bit/s.
@@ -102,7 +106,11 @@ func Predict(f Facts) Forecast {
 	}
 	lost := Loses{f.Lost, f.LastRTT}.Arrives(float64(look.Remaining+look.tail())) - f.LastRTT // each time a whole round trip
 	downtime := stopping + look.Downtime(f.LastRTT) + lost
+	settles := time.Duration(0)
 	if !f.Stopped { // which no budget keeps short
+		if downtime > f.Budget && !f.Follows && !f.Early && throttled == 0 {
+			settles = downtime
+		}
 		downtime = min(downtime, max(f.Budget, downtime/2))
 	}
 	downtime = max(downtime, Least(f.LastRTT, f.Tail, look.Goodput)) // no budget makes the way shorter
@@ -115,6 +123,7 @@ func Predict(f Facts) Forecast {
 		Downtime:  downtime,
 		WireBytes: int64((first + again*f.Again*framing + float64(disks.Bytes+look.tail())) / (1 - min(f.Lost, mostLost))),
 		Throttled: throttled,
+		Settles:   settles,
 		Disks:     disks,
 	}
 }
@@ -186,7 +195,7 @@ func (f Facts) pause(first, dirty, handles float64, follows bool) Look {
 		if f.Written > 0 {
 			most = min(most, f.settled(dirty, handles)*f.Again*framing)
 		}
-		look.Remaining = max(look.Remaining, int64(most))
+		look.Remaining = max(look.Remaining, int64(most)) + int64(f.Queue.Seconds()*handles*f.Again*framing)
 	}
 	return look
 }

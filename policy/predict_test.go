@@ -94,6 +94,32 @@ func TestPredictWritten(t *testing.T) {
 	}
 }
 
+// TestPredictSettles: where rounds get no shorter before what is left meets the budget that is foreseen, with what always waits in a hypervisor's
+// connections then; not where they do, nor where the rest follows.
+func TestPredictSettles(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts Facts
+		want  time.Duration
+	}{
+		"it writes little":                         {Facts{DirtyRate: 1 << 20, Written: 2 << 20}, 0},
+		"little, and little waits":                 {Facts{DirtyRate: 1 << 20, Written: 2 << 20, Queue: time.Second}, 0},
+		"the same again and again":                 {Facts{DirtyRate: 1 << 40, Written: 4 << 20}, 424 * ms},
+		"and there is always something that waits": {Facts{DirtyRate: 1 << 40, Written: 4 << 20, Queue: 100 * ms}, 524 * ms},
+		"it fits, but for what waits":              {Facts{DirtyRate: 1 << 40, Written: 2 << 20, Queue: 100 * ms}, 341 * ms},
+		"the rest follows":                         {Facts{DirtyRate: 1 << 40, Written: 4 << 20, Follows: true}, 0},
+		"it is throttled":                          {Facts{DirtyRate: 16 << 20, Written: 8 << 20, MostThrottle: 90}, 0},
+	} {
+		c.facts.Memory, c.facts.Content, c.facts.Rate, c.facts.RTT, c.facts.Budget = 256<<20, 256<<20, 100_000_000, 20*ms, 300*ms
+		f := Predict(c.facts)
+		if (f.Settles - c.want).Abs() > 2*ms {
+			t.Errorf("%s: %v, want %v", name, f.Settles, c.want)
+		}
+		if f.Settles > 0 && f.Downtime != c.facts.Budget {
+			t.Errorf("%s: a pause of %v", name, f.Downtime)
+		}
+	}
+}
+
 // TestPredictPause: a pause is the way, what is left, and what the guest writes until it is stopped; never longer than its
 // budget where that can be kept, and all of the copy where it stands still for that.
 func TestPredictPause(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"math"
 	"runtime"
 	"time"
 
@@ -42,6 +43,7 @@ type found struct {
 	ratio   float64 // bytes on the wire for a byte of the rest
 	again   float64 // the same of what is written again
 	written float64 // share of memory that is written per second
+	writes  float64 // the same, a page as often as it is written; 0: not known
 	fastest float64 // bytes of what is not zeros per second, at most, that a processor reads, names and codes; 0: not known
 	area    float64 // share of memory that is written again and again; 0: not known
 }
@@ -154,7 +156,8 @@ func (f *Foresight) LookAgain(ctx context.Context) error {
 	written, of := first+second+both, f.share/float64(max(1, len(now)))
 	f.written = of * written / took
 	if f.then != nil {
-		f.area = of * max(written, (first+both+1)*(second+both+1)/(both+1)-1)
+		area := max(written, (first+both+1)*(second+both+1)/(both+1)-1)
+		f.area, f.writes = of*area, of*area*often((first+second+2*both)/(2*area+1))/(took/2)
 	}
 	switch f.coding {
 	case Best:
@@ -164,6 +167,12 @@ func (f *Foresight) LookAgain(ctx context.Context) error {
 	}
 	return nil
 }
+
+// mostOften is how often a page is taken to have been written at most of which each look finds that it was.
+const mostOften = 3
+
+// often is how often any of some pages was written if such a share of them was at all, as each is as likely as another.
+func often(share float64) float64 { return min(mostOften, -math.Log1p(-share)) }
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -182,6 +191,7 @@ type Basis struct {
 	Written   int64   `json:"written"`    // bytes to which it writes that again and again; 0: not known
 	Again     float64 `json:"again"`      // bytes sent for a byte that it writes
 	Fastest   int64   `json:"fastest"`    // bytes of content per second that are read and coded at most; 0: not known
+	Writes    int64   `json:"-"`          // as DirtyRate, but each page as often as it is written; 0: not known
 }
 
 // Basis is what was found, in bytes; dirty is what QEMU says that the guest writes, 0: nothing.
@@ -189,6 +199,6 @@ func (f *Foresight) Basis(dirty int64) *Basis {
 	all := float64(f.memory.Pages() * pages.Size)
 	return &Basis{
 		Bytes: int64(all), Content: int64(all * f.share), Known: int64(all * f.share * f.known), Ratio: f.ratio,
-		DirtyRate: cmp.Or(dirty, int64(all*f.written)), Written: int64(all * f.area), Again: f.again, Fastest: int64(f.fastest),
+		DirtyRate: cmp.Or(dirty, int64(all*f.written)), Written: int64(all * f.area), Writes: int64(all * f.writes), Again: f.again, Fastest: int64(f.fastest),
 	}
 }

@@ -160,3 +160,43 @@ func TestForesight(t *testing.T) {
 		}
 	}
 }
+
+// TestWrites: of pages that each look finds written nobody knows how often they were, but more often than once between two looks; of those that few looks
+// do find so it is known.
+func TestWrites(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second [2]uint64 // pages that were written, from the one to the other
+		least, most   float64   // times per second, of all pages together
+	}{
+		"nothing":        {[2]uint64{}, [2]uint64{}, 0, 0},
+		"each look all":  {[2]uint64{256, 384}, [2]uint64{256, 384}, 2.9 * 128 / 0.3, 3 * 128 / 0.3},
+		"half each time": {[2]uint64{256, 384}, [2]uint64{320, 448}, 0.67 * 256 / 0.3, 0.71 * 256 / 0.3},
+	} {
+		memory := (&memory{total: 1 << 10}).fill(0, 512, noise)
+		s, err := Take(t.Context(), memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := s.Foresee(AsIs, 1e6, nil)
+		write := func(r [2]uint64) {
+			for n := r[0]; n < r[1]; n++ {
+				memory.pages[n][8]++
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			f.at = time.Now().Add(-300 * time.Millisecond)
+			write(c.first)
+			f.LookBetween(t.Context())
+			f.at2 = f.at2.Add(-300 * time.Millisecond)
+			f.at = f.at.Add(-300 * time.Millisecond)
+			write(c.second)
+			if err := f.LookAgain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+		got := float64(f.Basis(0).Writes) / pages.Size
+		if got < c.least || got > c.most {
+			t.Errorf("%s: %.0f times per second, want %.0f to %.0f", name, got, c.least, c.most)
+		}
+	}
+}
