@@ -4,21 +4,61 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"godwit/agent/peer"
+	"godwit/agent/record"
+	"godwit/agent/ways"
+	"godwit/policy"
 )
 
-// noteBeside says which guests are on their way there just now: what of the paths they take nobody foresees, nor what of the same they bring, which
-// counts only as long as they are on their way.
-func (m *outgoing) noteBeside() {
-	var names []string
+// beside are the migrations that are under way there just now, by the same paths, their guests, and what each has yet to send.
+func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 	for _, rec := range m.a.records.All() {
 		rep := rec.Snapshot()
-		if rep.ID != m.plan.ID && rep.From == m.plan.From && rep.To == m.plan.To && rep.Outcome == "" && rep.Resumed == 0 {
-			names = append(names, rep.Guest)
+		if rep.ID == m.plan.ID || rep.From != m.plan.From || rep.To != m.plan.To || rep.Outcome != "" || rep.Resumed != 0 {
+			continue
+		}
+		one := policy.Beside{Left: yetToSend(&rep)}
+		m.a.mu.Lock()
+		other := m.a.outgoing[rep.ID]
+		m.a.mu.Unlock()
+		if other != nil {
+			one.Most = other.bandwidth.Bits()
+		}
+		ids, names, all = append(ids, rep.ID), append(names, rep.Guest), append(all, one)
+		if rep.Predicted != nil && !slices.Contains(rep.Predicted.Beside, m.plan.ID) {
+			rec.NoteOnce(fmt.Sprintf("%s moves there, too, since this was foreseen: as long as both do they share the paths, and it takes longer", m.plan.Guest))
 		}
 	}
+	slices.Sort(names)
+	return ids, names, all
+}
+
+// together is what the paths carry, whatever of it this migration may take, bit/s; 0: nobody knows.
+func (m *outgoing) together(paths []peer.Path) int64 {
+	rate := ways.Rate(m.answering(paths))
+	if m.carry > 0 && m.carry < rate { // as its last try has shown
+		return m.carry
+	}
+	return rate
+}
+
+// yetToSend is what of a migration is foreseen to be sent yet, bytes; -1: nothing was foreseen.
+func yetToSend(rep *record.Report) int64 {
+	if rep.Predicted == nil {
+		return -1
+	}
+	left := rep.Predicted.WireBytes
+	for _, sent := range rep.WireBytes {
+		left -= sent
+	}
+	return max(0, left)
+}
+
+// noteBeside says who else moves there: what both bring goes once only as long as both are on their way, which nobody foresees.
+func (m *outgoing) noteBeside(names []string) {
 	if len(names) > 0 {
-		slices.Sort(names)
-		m.rec.Note(fmt.Sprintf("%s moves there, too: as long as both do they share the paths, and what both hold goes once: it may take longer than foreseen, and fewer bytes, as of each it is foreseen as if it moved alone",
+		m.rec.Note(fmt.Sprintf("%s moves there, too: as long as both do they share the paths, of which the time that is foreseen takes account, and the hosts' processors, of which it does not; and what both hold goes once: it may be fewer bytes than foreseen",
 			strings.Join(names, ", ")))
 	}
 }

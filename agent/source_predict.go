@@ -39,6 +39,8 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 			facts.DirtyRate = max(facts.DirtyRate, basis.Writes)
 		}
 	}
+	ids, others, beside := m.beside()
+	facts.Paths, facts.Beside = m.together(m.paths(n)), beside
 	unsure := false
 	if m.plan.OwnPath() {
 		facts.Speed, unsure = m.speed(facts.Rate, basis)
@@ -47,7 +49,7 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 	facts.Spent = time.Duration(m.rec.Now() - requested)
 	f := policy.Predict(facts)
 	m.noteForecast(f, unsure)
-	m.noteBeside()
+	m.noteBeside(others)
 	m.notePath(path.notes, facts.Disks, f)
 	m.rec.Edit(func(r *record.Report) {
 		r.Predicted = &record.Prediction{
@@ -56,6 +58,7 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 			WireBytes:  f.WireBytes,
 			Throttled:  f.Throttled,
 			Memory:     basis,
+			Beside:     ids,
 		}
 		r.MemoryBytes = memory
 	})

@@ -106,8 +106,20 @@ func TestSpeedOfStopcopy(t *testing.T) {
 func TestForecastSaysWhatItRestsOn(t *testing.T) {
 	m, n := budgeted(t, "stopcopy", 300*time.Millisecond, 20*time.Millisecond)
 	m.work.facts.Accel, m.work.facts.Memory, m.work.offer.Touched = "tcg", 1<<30, 1<<30
-	for id, to := range map[string]string{"m-00000002": "rome", "m-00000003": "oslo"} {
+	for id, to := range map[string]string{"m-00000002": "rome", "m-00000003": "oslo", "m-00000004": "rome, and counts"} {
+		counts := strings.Contains(to, "counts")
+		to = strings.TrimSuffix(to, ", and counts")
 		rec := record.New("paris", migration.Plan{ID: id, Guest: "to-" + to, From: "paris", To: to}, time.Now())
+		rec.Edit(func(r *record.Report) {
+			if r.Predicted = (&record.Prediction{WireBytes: 1 << 30}); counts { // it was in check at the same time
+				r.Predicted.Beside = []string{m.plan.ID}
+			}
+		})
+		defer func() {
+			if said := strings.Contains(strings.Join(rec.Snapshot().Notes, "; "), "web moves there, too, since this was foreseen"); said != (to == "rome" && !counts) {
+				t.Errorf("the one to %s is told: %v", to, said)
+			}
+		}()
 		m.a.records.Add(rec)
 	}
 	looked := make(chan diskLook, 1)
@@ -122,5 +134,47 @@ func TestForecastSaysWhatItRestsOn(t *testing.T) {
 	}
 	if slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, "oslo") }) {
 		t.Errorf("a guest that goes elsewhere is told of: %q", notes)
+	}
+}
+
+// TestForecastBesideOthers: what others have yet to send over the same paths, as far as their bandwidth lets them, makes it longer.
+func TestForecastBesideOthers(t *testing.T) {
+	const bytes = 200 << 20
+	for name, c := range map[string]struct {
+		predicted, sent int64 // of the other; no prediction: it is not foreseen yet
+		ended           bool
+		most            int64
+		times           float64 // as long
+	}{
+		"it has all to send":       {300 << 20, 0, false, 0, 2},
+		"it is in check":           {0, 0, false, 0, 2},
+		"half as much is left":     {300 << 20, 200 << 20, false, 0, 1.5},
+		"it has sent more":         {300 << 20, 400 << 20, false, 0, 1},
+		"it has ended":             {300 << 20, 0, true, 0, 1},
+		"its bandwidth is limited": {300 << 20, 0, false, 19e6, 1.25},
+	} {
+		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+		m.plan.Transfer, m.a.outgoing = "qemu-tcp", map[string]*outgoing{}
+		basis := &sample.Basis{Bytes: bytes, Content: bytes, Ratio: 1, Again: 1}
+		m.predict(t.Context(), n, basis)
+		alone := m.rec.Snapshot().Predicted.MigrationS
+		plan := migration.Plan{ID: "m-00000002", Guest: "db", From: "paris", To: "rome"}
+		other := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now())}
+		other.bandwidth.Set(c.most)
+		other.rec.Edit(func(r *record.Report) {
+			if r.WireBytes = map[string]int64{"public-public": c.sent}; c.predicted > 0 {
+				r.Predicted = &record.Prediction{WireBytes: c.predicted}
+			}
+		})
+		m.a.records.Add(other.rec)
+		m.a.outgoing[plan.ID] = other
+		if c.ended {
+			other.rec.End(migration.Completed, nil, time.Now())
+		}
+		m.predict(t.Context(), n, basis)
+		const copied = bytes * 1.04 / (0.95 * 100e6 / 8)
+		if got := (m.rec.Snapshot().Predicted.MigrationS - alone + copied) / copied; got < c.times-0.03 || got > c.times+0.03 {
+			t.Errorf("%s: %.2f times as long, want %.2f", name, got, c.times)
+		}
 	}
 }

@@ -17,6 +17,8 @@ type Facts struct {
 	Disks   DiskFacts
 
 	Rate      int64 // bit/s of all paths together; 0: unknown
+	Paths     int64 // the same without the migration's own limit; 0: as Rate
+	Beside    []Beside
 	RTT       time.Duration
 	LastRTT   time.Duration // of the way that memory's last bytes take; 0: RTT
 	Lost      float64       // the share of packets that the paths lose
@@ -92,6 +94,11 @@ func Predict(f Facts) Forecast {
 	handles := carried / (f.Again * framing)                   // of what is written again, bytes per second
 	if f.Speed > 0 {
 		handles = min(handles, float64(f.Speed))
+	}
+	if !f.Stopped && len(f.Beside) > 0 { // others give way to a guest that stands still
+		most := max(carried, float64(f.Paths)/8*carriedShare)
+		disks := float64(f.Disks.Packed) * framing / most
+		pass = f.amid(first+disks*most, most, pass+disks) - disks
 	}
 	dirty, throttled := f.writing(first, carried, handles)
 	took, again, follows := f.copying(pass, dirty, handles)

@@ -297,6 +297,7 @@ type Prediction struct {
 	WireBytes  int64         `json:"wire_bytes"`
 	Throttled  int           `json:"throttled,omitempty"` // how far the guest will have to be, percent
 	Memory     *sample.Basis `json:"memory,omitempty"`    // nil: nothing is known of it but how much QEMU has
+	Beside     []string      `json:"beside,omitempty"`    // other migrations that it takes account of, by id
 }
 
 // Throttled is what was done to a guest that wrote too fast.
