@@ -112,14 +112,7 @@ func Predict(f Facts) Forecast {
 		look.Remaining, look.Work = int64(first), seconds(pass)
 	}
 	lost := Loses{f.Lost, f.LastRTT}.Arrives(float64(look.Remaining+look.tail())) - f.LastRTT // each time a whole round trip
-	downtime := stopping + look.Downtime(f.LastRTT) + lost
-	settles := time.Duration(0)
-	if !f.Stopped { // which no budget keeps short
-		if downtime > f.Budget && !f.Follows && !f.Early && throttled == 0 {
-			settles = downtime
-		}
-		downtime = min(downtime, max(f.Budget, downtime/2))
-	}
+	downtime, settles := f.stands(stopping+look.Downtime(f.LastRTT)+lost, throttled > 0, follows)
 	downtime = max(downtime, Least(f.LastRTT, f.Tail, look.Goodput)) // no budget makes the way shorter
 	beside := preparing + switching + (preparingTrips+switchingTrips)*f.RTT
 	if !f.Stopped {
@@ -133,6 +126,21 @@ func Predict(f Facts) Forecast {
 		Settles:   settles,
 		Disks:     disks,
 	}
+}
+
+// stands is how long a guest is foreseen to stand still whose pause would be that of what is left, and Forecast.Settles. Where the rest of memory follows
+// it that is without a budget, and longer: as QEMU loads their devices, virtio's read their rings (hw/virtio/virtio.c, virtio_load), which the guest wrote to
+// last and are missing.
+func (f Facts) stands(pause time.Duration, throttled, follows bool) (stands, settles time.Duration) {
+	switch {
+	case follows:
+		return pause + f.LastRTT, 0
+	case f.Stopped: // which no budget keeps short
+		return pause, 0
+	case pause > f.Budget && !f.Follows && !throttled:
+		settles = pause
+	}
+	return min(pause, max(f.Budget, pause/2)), settles
 }
 
 // mostLost bounds how often what is lost is foreseen to be sent again.

@@ -188,6 +188,18 @@ func TestPredictFollows(t *testing.T) {
 	}
 }
 
+// TestPredictFollowsWaits: a guest whose rest follows it waits a round trip more than one that has all, as QEMU loads its devices, whatever the budget.
+func TestPredictFollowsWaits(t *testing.T) {
+	for _, rtt := range []time.Duration{4 * ms, 40 * ms, 300 * ms} {
+		f := Facts{Memory: 256 << 20, Content: 256 << 20, Rate: 100_000_000, RTT: rtt, Budget: 300 * ms, Tail: PackedTail}
+		idle := Predict(f)
+		f.Early = true
+		if got, want := Predict(f).Downtime, idle.Downtime+rtt; got != want {
+			t.Errorf("RTT %v: %v, want %v", rtt, got, want)
+		}
+	}
+}
+
 func near(a, b float64) bool { return a > b*0.999 && a < b*1.001 }
 
 // TestPredictNoThrottle: a guest is not foreseen to be throttled whose pause is within its budget as it is.
