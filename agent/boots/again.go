@@ -104,7 +104,6 @@ func (k *Keeper) retireAgain(ctx context.Context, c guest.Channel, h care.Held, 
 func (k *Keeper) announcedAgain(g *guests.Guest, ids []uint8) error {
 	changed := false
 	g.Remember(func(h *care.Held) {
-		h.Addresses = slices.Clone(h.Addresses)
 		for i := range h.Addresses {
 			addr := &h.Addresses[i]
 			for _, id := range ids {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -46,7 +47,7 @@ func TestBootsAnew(t *testing.T) {
 			if first := asked[0]; first.MAC != bootMACs[1] || !first.Main || first.Table != guest.FirstTable+1 || first.Endpoint != 3 || first.GatewayV4.String() != "10.2.1.1" || len(first.Addrs) != 1 {
 				t.Errorf("%s: %+v", name, first)
 			}
-			if last := retired[len(retired)-1]; last.Keep != c.kept || last.Stay || last.MAC != bootMACs[0] {
+			if last := retired[len(retired)-1]; last.Keep != c.kept || last.Stay || last.MAC != bootMACs[0] || last.GatewayV4.IsValid() != c.kept {
 				t.Errorf("%s: its old NIC was left so: %+v", name, last)
 			}
 			in.configuresItself()
@@ -67,10 +68,39 @@ func TestBootsAnew(t *testing.T) {
 			if lines.count("WARN") > 0 {
 				t.Errorf("%s: %s", name, lines.all.String())
 			}
+			in.boots("third", time.Second) // its QEMU says so: nobody waits for the next question
+			time.Sleep(2 * bootPause)
+			if rep, _, _ := k.Records.History("m-00000001"); in.has() != c.want || len(rep.Notes) != 2 || rep.Notes[1] != g.Booted() {
+				t.Errorf("%s: booted once more it has %q, and %q is said", name, in.has(), rep.Notes)
+			}
 			end()
 			synctest.Wait()
 		})
 	}
+}
+
+// TestBootsOfAnother: a guest that comes later is looked after, too, and one that has what it is to have by its own configuration is given it all the same: nobody
+// sees from outside how it sends.
+func TestBootsOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, g, in, _ := movedGuest(t, givenAddress())
+		if err := k.Guests.Forget(g); err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		go k.Keep(ctx)
+		time.Sleep(time.Hour)
+		keep(t, k, g)
+		time.Sleep(time.Minute)
+		in.boots("second", 0)
+		in.change(func(b *bootable) { b.nics = [2]map[netip.Addr]bool{{}, {netip.MustParseAddr("10.2.1.20"): true}} })
+		time.Sleep(10 * time.Second)
+		if asked, _ := in.told(); len(asked) != 1 {
+			t.Errorf("asked %+v", asked)
+		}
+		end()
+		synctest.Wait()
+	})
 }
 
 // TestBootedWhileTheAgentWasAway: a later agent finds it out, and one that comes to it in the middle goes on.
@@ -106,6 +136,9 @@ func TestBootsLeftAlone(t *testing.T) {
 		"it has its home's address": {addr: own},
 		"it cannot be asked": {addr: givenAddress(), change: func(g *guests.Guest) {
 			g.Remember(func(h *care.Held) { h.Description.Agent = config.AgentDHCP })
+		}},
+		"it has one NIC": {addr: givenAddress(), change: func(g *guests.Guest) {
+			g.Remember(func(h *care.Held) { h.Active, h.Description.NICs = 0, h.Description.NICs[:1] })
 		}},
 		"an agent started it":              {addr: givenAddress(), change: func(g *guests.Guest) { g.Remember(func(h *care.Held) { h.Description.Start = nil }) }},
 		"it moves":                         {addr: givenAddress(), change: func(g *guests.Guest) { g.Take("m-00000002") }, asks: true},
@@ -189,27 +222,32 @@ func TestBootsInVain(t *testing.T) {
 	}
 }
 
-// TestBootsAndMovesForLong: of one that has its address again, and moves for longer than is had patience, nothing is said to be in vain.
+// TestBootsAndMovesForLong: of one that has its address again, and moves for longer than is had patience, nothing is said to be in vain; nor of one
+// that did not take it before that.
 func TestBootsAndMovesForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k, g, in, lines := movedGuest(t, givenAddress())
-		ctx, end := context.WithCancel(t.Context())
-		go k.Keep(ctx)
-		in.boots("second", time.Second)
-		time.Sleep(20 * time.Second)
-		before, _ := in.told()
-		if err := g.Take("m-00000002"); err != nil || len(before) == 0 {
-			t.Fatal(err, before)
-		}
-		time.Sleep(2 * bootPatience)
-		g.Drop("m-00000002")
-		time.Sleep(10 * time.Minute)
-		if lines.count("WARN") > 0 || g.Held().Boot != "second" || in.has() != " | 10.2.1.20" {
-			t.Errorf("boot %q, %q; %s", g.Held().Boot, in.has(), lines.all.String())
-		}
-		end()
-		synctest.Wait()
-	})
+	for _, refused := range []error{nil, errors.New("no such NIC")} {
+		synctest.Test(t, func(t *testing.T) {
+			k, g, in, lines := movedGuest(t, givenAddress())
+			ctx, end := context.WithCancel(t.Context())
+			go k.Keep(ctx)
+			in.change(func(b *bootable) { b.err = refused })
+			in.boots("second", time.Second)
+			time.Sleep(20 * time.Second)
+			before, _ := in.told()
+			if err := g.Take("m-00000002"); err != nil || len(before) == 0 {
+				t.Fatal(err, before)
+			}
+			time.Sleep(2 * bootPatience)
+			in.change(func(b *bootable) { b.err = nil })
+			g.Drop("m-00000002")
+			time.Sleep(10 * time.Minute)
+			if lines.count("WARN") > 0 || g.Held().Boot != "second" || in.has() != " | 10.2.1.20" {
+				t.Errorf("%v: boot %q, %q; %s", refused, g.Held().Boot, in.has(), lines.all.String())
+			}
+			end()
+			synctest.Wait()
+		})
+	}
 }
 
 // TestGivesAgainBeforeItMoves: what a guest is given when it has booted anew, and a migration that is asked for
@@ -256,15 +294,20 @@ func TestAnnouncedAgainByOtherIDs(t *testing.T) {
 		{[3]uint8{239, 240, 240}, []uint8{1, 2}, [3]uint8{1, 2, 2}, 3},
 		{[3]uint8{239, 240, 240}, []uint8{5}, [3]uint8{5, 240, 5}, 7},
 		{[3]uint8{239, 240, 240}, nil, [3]uint8{239, 240, 240}, 1},
+		{[3]uint8{3, 4, 4}, []uint8{0}, [3]uint8{3, 4, 4}, 5},
+		{[3]uint8{0, 0, 4}, []uint8{7, 8}, [3]uint8{0, 0, 4}, 5}, // none is announced
 	} {
-		four, six := givenAddress(), v6
-		four.Endpoint, six.Endpoint = c.had[0], c.had[1]
-		k, g, _, _ := movedGuest(t, four, six)
+		four, six, kept := givenAddress(), v6, keptAddress()
+		four.Endpoint, six.Endpoint, kept.Endpoint = c.had[0], c.had[1], 1
+		k, g, _, _ := movedGuest(t, four, six, kept)
 		g.Remember(func(h *care.Held) { h.Endpoint = c.had[2] })
 		if err := k.announcedAgain(g, c.took); err != nil {
 			t.Fatal(err)
 		}
 		h := g.Held()
+		if disk := onDisk(t, k); c.has != c.had && !slices.Equal(disk.Addresses, h.Addresses) || h.Addresses[2] != kept {
+			t.Errorf("%v, and it took %v: on disk %+v, and it has %+v", c.had, c.took, disk.Addresses, h.Addresses)
+		}
 		if got := [3]uint8{h.Addresses[0].Endpoint, h.Addresses[1].Endpoint, h.Endpoint}; got != c.has || handed.NextEndpoint(h.Endpoint) != c.next {
 			t.Errorf("%v, and it took %v: %v, and %d is next; want %v, and %d", c.had, c.took, got, handed.NextEndpoint(h.Endpoint), c.has, c.next)
 		}
@@ -289,6 +332,19 @@ func TestStrays(t *testing.T) {
 	}
 	if info, _ = in.Info(t.Context()); in.has() != " | 10.2.1.20 10.2.1.31" || !k.asHanded(g.Held(), info) {
 		t.Errorf("it has %q", in.has())
+	}
+}
+
+// TestStraysBesideWhatIsKept: where it keeps an address, too.
+func TestStraysBesideWhatIsKept(t *testing.T) {
+	k, g, in, _ := movedGuest(t, givenAddress(), keptAddress())
+	in.nics[1][netip.MustParseAddr("10.9.1.20")] = true
+	info, err := in.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.giveAgain(t.Context(), g, info); err != nil || in.has() != " | 10.1.1.20 10.2.1.20" {
+		t.Errorf("it has %q, %v", in.has(), err)
 	}
 }
 
