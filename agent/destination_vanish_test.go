@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"testing/synctest"
@@ -31,16 +32,19 @@ func TestWatchVanish(t *testing.T) {
 		state  migration.Destination
 		before []migration.Input
 		lives  bool
+		then   migration.Landing // what it is by the time that its QEMU is gone
 		told   bool
 	}{
-		"it was killed":           {killed, runs, nil, false, true},
-		"its guest powered off":   {off, runs, nil, false, false},
-		"it was told to be lost":  {killed, runs, []migration.Input{{Kind: migration.Lose}}, false, false},
-		"it was given up":         {killed, runs, []migration.Input{{Kind: migration.Disown}}, false, false},
-		"it never ran":            {killed, migration.Destination{Landing: migration.Declining, Epoch: 2}, nil, false, false},
-		"it runs until the end":   {killed, runs, nil, true, false},
-		"it was refused here":     {killed, migration.Destination{Landing: migration.Gone, Epoch: 2}, nil, false, false},
-		"it has landed and ended": {off, migration.Destination{Landing: migration.Leaving, Epoch: 2}, nil, false, false},
+		"it was killed":           {killed, runs, nil, false, "", true},
+		"its guest powered off":   {off, runs, nil, false, "", false},
+		"it was told to be lost":  {killed, runs, []migration.Input{{Kind: migration.Lose}}, false, "", false},
+		"it was given up":         {killed, runs, []migration.Input{{Kind: migration.Disown}}, false, "", false},
+		"it never ran":            {killed, migration.Destination{Landing: migration.Declining, Epoch: 2}, nil, false, "", false},
+		"it was disowned":         {killed, runs, nil, false, migration.Declining, false},
+		"it lets go of the old":   {killed, runs, nil, false, migration.Leaving, true},
+		"it runs until the end":   {killed, runs, nil, true, "", false},
+		"it was refused here":     {killed, migration.Destination{Landing: migration.Gone, Epoch: 2}, nil, false, "", false},
+		"it has landed and ended": {off, migration.Destination{Landing: migration.Leaving, Epoch: 2}, nil, false, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -57,17 +61,17 @@ func TestWatchVanish(t *testing.T) {
 					close(over)
 				}()
 				synctest.Wait()
+				m.mu.Lock()
+				m.state.Landing = cmp.Or(c.then, c.state.Landing)
+				m.mu.Unlock()
 				if !c.lives {
 					close(machine.done)
 					synctest.Wait()
 				}
 				cancel()
 				<-over
-				if told := len(m.inbox) > 0; told != c.told {
-					t.Fatalf("told to have vanished: %v", told)
-				}
-				if notes := m.rec.Snapshot().Notes; (len(notes) > 0) != c.told {
-					t.Errorf("notes: %q", notes)
+				if notes := m.rec.Snapshot().Notes; len(m.inbox) > 0 != c.told || len(notes) > 0 != c.told {
+					t.Fatalf("told to have vanished: %v; notes: %q", len(m.inbox) > 0, notes)
 				}
 				if !c.told {
 					return

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,9 +14,12 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/agent/peer"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/netstate/tunnel"
 	"godwit/vm/guest"
 )
 
@@ -71,6 +76,68 @@ func TestLeaveOld(t *testing.T) {
 			}
 			if has := g.Held().Addresses; c.ends == (len(has) > 0) {
 				t.Errorf("it has %v", has)
+			}
+		})
+	}
+}
+
+// TestLeaveOldBySubnetAgents: old addresses that a subnet agent is to stand for lead here for good, or for a lease, once it is known whether it does. Where it does not
+// say so nothing is leased: the source, which leads them until then, would be told that it is not needed any more.
+func TestLeaveOldBySubnetAgents(t *testing.T) {
+	silent, refuses := errors.New("no room"), &migration.Problem{Code: migration.CodeAddress, Text: "no"}
+	for name, c := range map[string]struct {
+		network string
+		answer  error
+		unknown bool
+		lease   time.Duration
+		home    string
+		note    string
+		again   bool // soon
+	}{
+		"it stands":                     {"mptcp", nil, false, config.DefaultLease, "rome2", "rome2 stands for [10.1.1.10], and rome is not needed", true},
+		"it refuses":                    {"mptcp", refuses, false, config.DefaultLease, "rome", "rome2 does not stand for [10.1.1.10], and rome stays their home", false},
+		"it is not known":               {"mptcp", silent, true, 0, "rome", "rome2 is asked on", true},
+		"an address kept, it stands":    {"tunnel", nil, false, 0, "rome2", "rome2 stands for", true},
+		"an address kept, it refuses":   {"tunnel", refuses, false, 0, "rome", "rome2 does not stand for", false},
+		"an address kept, it is silent": {"tunnel", silent, true, 0, "rome", "rome2 is asked on", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := talking(t, map[string]guest.Handler{"users": answers(guest.Users{TCP: 1, MPTCP: 1}, nil)})
+			m := landing(t, g)
+			a := m.a
+			a.records, a.config.Host, a.config.Peers = noRecords(a.config), "paris", []config.Neighbour{{Host: "rome2", Site: "rome"}}
+			m.plan.From, m.plan.Network, m.work.keepsOld = "rome", c.network, true
+			old := m.plan.Held[0].Prefix.Addr()
+			g.Remember(func(h *care.Held) {
+				h.Addresses = []migration.Address{{Prefix: m.plan.Held[0].Prefix, Home: "rome", SubnetAgent: "rome2"}}
+			})
+			place(a, &detour.Detour{ID: m.plan.ID, Guest: "web", Peer: "rome", Visiting: []netstate.Visiting{{Addr: old, Tunnel: "gwt-1"}}})
+			// Both ends of the tunnel stand: it was asked to go before.
+			id := detour.WayID(m.plan.ID, "rome", "rome2")
+			ask := talk.Repoint{Migration: id, Guest: "web", Addresses: []netip.Addr{old}, Home: "rome", Lease: time.Minute, Go: true}
+			a.asked = map[string]askedWay{id: {tunnel.Config{Name: "gwt-2", Dir: ends.Dir(a.config)}, ask, time.Now()}}
+			a.links = map[string]*peer.Link{"rome2": linked(t, "paris", "rome2", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				peer.Answer(w, talk.Prepared{}, c.answer)
+			}))}
+			if err := m.leaveOld(t.Context()); errors.Is(err, errUnanswered) != c.unknown || err != nil && !c.unknown {
+				t.Fatal(err)
+			}
+			notes := m.rec.Snapshot().Notes
+			if len(notes) != 1 || !strings.HasPrefix(notes[0], c.note) {
+				t.Errorf("notes: %q", notes)
+			}
+			by := placed(a, m.plan.ID)
+			if c.home == "rome2" {
+				by = placed(a, id)
+			}
+			if by == nil || len(by.Visiting) != 1 || by.Leased == c.unknown || by.For != c.lease {
+				t.Errorf("led by %+v, want a lease of %v", by, c.lease)
+			}
+			if home := g.Held().Addresses[0].Home; home != c.home {
+				t.Errorf("its home is %s", home)
+			}
+			if again := mayAsk(g, time.Now()); again != c.again {
+				t.Errorf("it may be asked again at once: %v", again)
 			}
 		})
 	}
