@@ -174,8 +174,17 @@ func TestWholeFrames(t *testing.T) {
 		}
 		return f
 	}
+	unpacked := 0
 	for _, level := range []encode.Level{encode.Off, encode.S2, encode.Zstd1, encode.Zstd3, encode.Zstd7} {
-		parts, _ := encode.NewCoder(nil, nil).Encode(nil, frame(), level)
+		parts, counts := encode.NewCoder(nil, nil).Encode(nil, frame(), level)
+		if level == encode.Off {
+			unpacked = len(parts)
+		} else if len(parts) > unpacked/2 {
+			t.Errorf("%v: %d of %d bytes", level, len(parts), unpacked)
+		}
+		if all := counts.Bytes; counts.Out != uint64(len(parts)) || all[pages.Batch]+all[pages.Raw] != counts.Out {
+			t.Errorf("%v: %d bytes are counted so: %+v", level, len(parts), counts)
+		}
 		whole, _ := encode.NewCoder(nil, nil).Whole().Encode(nil, frame(), level)
 		if parts[0] != 5 || parts[1] != 16 || whole[0] != 5 || whole[1] != 40 {
 			t.Errorf("%v: %d and %d pages together, want 16 and 40", level, parts[1], whole[1])
@@ -208,6 +217,7 @@ func TestLyingBodies(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"cut header":         {5},
 		"no such kind":       section(9, varints(0)),
+		"no such kind of 1":  section(9, varints(1)),
 		"no such packing":    {1, 3, 1, 1, 0},
 		"numbers cut":        {5, 3, 2, 2},
 		"no packing":         {5, 1, 2},
@@ -241,6 +251,7 @@ func TestLyingBodies(t *testing.T) {
 		"delta, long run":    section(4, varints(1, 0, 4, 18, 1<<61, 1), []byte("changed!")),
 		"delta, long words":  section(4, varints(1, 0, 4, 4, 0, 513), []byte("c")),
 		"delta far":          section(4, varints(1, 0, 4, 13, 512, 0, 1, 1), []byte("changed!")),
+		"no delta":           section(4, varints(1, 0, 4)),
 		"delta cut":          section(4, varints(1, 0, 4, 20, 0, 1)),
 		"known cut":          section(3, varints(1, 2, 1, 1), make([]byte, 31)),
 		"known set":          section(3, varints(1, 2, 1<<32, 1), make([]byte, 32)),
@@ -269,12 +280,77 @@ type broken struct{ *maps }
 
 var errBroken = errors.New("broken")
 
-func (b broken) Write(uint64, uint64, []byte) (bool, error) { return false, errBroken }
+func (b broken) Write(uint64, uint64, []byte) (bool, error)      { return false, errBroken }
+func (b broken) WriteRun(uint64, uint64, []byte) (uint64, error) { return 0, errBroken }
+
+// unread is a mirror that can be written alone.
+type unread struct{ *maps }
+
+func (u unread) Read(uint64, []byte) (uint64, error) { return 0, errBroken }
 
 func TestMirrorsErrorIsNotTheSenders(t *testing.T) {
-	_, err := encode.NewDecoder(someTotal, broken{newMaps()}, nil).Decode(1, section(1, varints(1, 0, 1)))
-	if !errors.Is(err, errBroken) || errors.Is(err, encode.ErrCorrupt) {
-		t.Error(err)
+	for name, c := range map[string]struct {
+		m    encode.Mirror
+		body []byte
+	}{
+		"zeros":     {broken{newMaps()}, section(1, varints(1, 0, 1))},
+		"a page":    {broken{newMaps()}, batch(1, varints(2), filled(1))},
+		"its delta": {unread{newMaps()}, section(4, varints(1, 0, 4, 10, 0, 1), []byte("changed!"))},
+	} {
+		_, err := encode.NewDecoder(someTotal, c.m, nil).Decode(9, c.body)
+		if !errors.Is(err, errBroken) || errors.Is(err, encode.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestKnownContent: what is known here is taken from there, where it is what was meant; it is asked for where it is not, or nothing is known.
+func TestKnownContent(t *testing.T) {
+	id := pages.Identify(filled(1))
+	body := section(3, varints(1, 2, 7, 1), id[:])
+	for name, c := range map[string]struct {
+		known encode.Contents
+		has   bool
+	}{
+		"known":         {&images{contents: [][]byte{filled(2), filled(1)}}, true},
+		"another":       {&images{contents: [][]byte{filled(1), filled(2)}}, false},
+		"changed":       {&images{contents: [][]byte{filled(2), filled(1)}, changed: true}, false},
+		"not there":     {lost{}, false},
+		"nothing known": {nil, false},
+	} {
+		m := newMaps()
+		r := mustDecode(t, encode.NewDecoder(someTotal, m, c.known), 9, body)
+		if has := bytes.Equal(m.data[1], filled(1)); has != c.has || (len(r.Pages) == 1) != c.has || (len(r.Missed) == 1) == c.has {
+			t.Errorf("%s: it has it: %v; %d pages, missed %v", name, has, len(r.Pages), r.Missed)
+		}
+	}
+}
+
+// lost are contents that cannot be read, though they are those that were meant.
+type lost struct{}
+
+func (lost) Content(_ uint32, _ uint64, dst []byte) error {
+	copy(dst, filled(1))
+	return errBroken
+}
+
+// TestCountsAllBytes: what a frame is coded to is counted whole, each byte as of one coding.
+func TestCountsAllBytes(t *testing.T) {
+	changed := filled(1)
+	changed[100]++
+	f := &pages.Frame{Number: 9, Zero: []uint64{5, 6}, Pages: []pages.Page{
+		{Number: 0, Data: changed, Base: filled(1), Version: 5, Settled: true}, {Number: 10, Data: filled(2)}, {Number: 11, Data: filled(3)},
+	}}
+	body, counts := encode.NewCoder(nil, nil).Encode(nil, f, encode.Off)
+	sum := uint64(0)
+	for coding, n := range counts.Bytes {
+		sum += n
+		if (n > 0) != (counts.Pages[coding] > 0) {
+			t.Errorf("coding %d: %d pages of %d bytes", coding, counts.Pages[coding], n)
+		}
+	}
+	if sum != counts.Out || sum != uint64(len(body)) || counts.Bytes[pages.Delta] == 0 || counts.Bytes[pages.Zero] == 0 {
+		t.Errorf("%d bytes are counted so: %+v", len(body), counts)
 	}
 }
 

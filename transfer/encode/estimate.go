@@ -38,15 +38,11 @@ func Best(sample [][]byte, link, cores float64, clock func() time.Duration) Leve
 }
 
 // Foresee codes pages with a level. before are the same pages as the destination has them, of which those that have
-// changed go again; nil: it has none.
+// changed go again; nil: it has none. What it tells is In and Out.
 func Foresee(sample, before [][]byte, level Level) (sum Counts) {
 	coder := NewCoder(nil, nil)
 	for _, f := range framesOf(sample, before) {
 		_, counts := coder.Encode(nil, &f, level)
-		for i := range sum.Pages {
-			sum.Pages[i] += counts.Pages[i]
-			sum.Bytes[i] += counts.Bytes[i]
-		}
 		sum.In += counts.In
 		sum.Out += counts.Out
 	}

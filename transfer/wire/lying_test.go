@@ -73,6 +73,39 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestCutControls: a control of which something is missing, or which has more than it says, is refused.
+func TestCutControls(t *testing.T) {
+	for name, c := range map[string]struct {
+		whole []byte
+		parse func([]byte) error
+		free  int // bytes at its end of which there may be any number
+	}{
+		"command": {AppendCommand(nil, 11, []byte("x")), func(b []byte) error { _, _, err := ParseCommand(b); return err }, 1},
+		"opaque":  {AppendOpaque(nil, Opaque{true, 7, "why"}), func(b []byte) error { _, err := ParseOpaque(b); return err }, 3},
+		"end":     {AppendEnd(nil, End{9, 3}), func(b []byte) error { _, err := ParseEnd(b); return err }, 0},
+		"run":     {AppendRun(nil, Start{Tail: 8, Devices: 3, Last: 9}), func(b []byte) error { _, err := ParseRun(b); return err }, 0},
+		"miss":    {AppendMiss(nil, 9, []uint64{4, 5}), func(b []byte) error { _, _, err := ParseMiss(b); return err }, 0},
+		"fault":   {AppendFault(nil, []uint64{4, 5}), func(b []byte) error { _, err := ParseFault(b); return err }, 0},
+		"discard": {AppendDiscard(nil, []Run{{3, 1}, {7, 2}}), func(b []byte) error { _, err := ParseDiscard(b); return err }, 0},
+		"absent":  {AppendAbsent(nil, []Run{{3, 1}, {7, 2}}), func(b []byte) error { _, err := ParseAbsent(b); return err }, 0},
+		"wanted":  {AppendWanted(nil, []Run{{3, 1}}, true), func(b []byte) error { _, _, err := ParseWanted(b); return err }, 0},
+		"offer":   {AppendOffer(nil, Offer{Set: 1, First: 7, Hashes: []uint64{1}}), func(b []byte) error { _, err := ParseOffer(b); return err }, 0},
+	} {
+		if err := c.parse(c.whole); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		before := len(AppendRun(nil, Start{Tail: 8, Devices: 3})) // of one that tells no frame
+		for cut := range len(c.whole) - c.free {
+			if err := c.parse(c.whole[:cut]); !errors.Is(err, ErrMalformed) && (name != "run" || cut != before) {
+				t.Errorf("%s, %d of %d bytes: %v", name, cut, len(c.whole), err)
+			}
+		}
+		if err := c.parse(append(bytes.Clone(c.whole), 0)); !errors.Is(err, ErrMalformed) && c.free == 0 {
+			t.Errorf("%s, a byte more: %v", name, err)
+		}
+	}
+}
+
 // TestEnds: a clean end is one between two messages alone, and a message lies in the room that there is for it.
 func TestEnds(t *testing.T) {
 	if _, _, err := Read(strings.NewReader(""), nil); !errors.Is(err, io.EOF) {
