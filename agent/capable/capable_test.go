@@ -63,6 +63,32 @@ func TestLacks(t *testing.T) {
 	}
 }
 
+// TestLacksMemory: a host takes a guest that fits beside its reserve and what guests on their way fill, in free memory or in huge pages; what it does not know of itself
+// keeps none away.
+func TestLacksMemory(t *testing.T) {
+	const gib = 1 << 30
+	for _, c := range []struct {
+		name                              string
+		memory, free, reserve, owed, huge int64
+		code                              migration.Code
+		words                             []string
+	}{
+		{"it fits", 2 * gib, 4 * gib, gib, gib, 0, "", nil},
+		{"one byte is missing", 2 * gib, 4*gib - 1, gib, gib, 0, migration.CodeCapacity, []string{"4095 MiB of memory free, 3072 MiB are needed beside 1024 MiB for guests on their way here"}},
+		{"nobody is on the way", 2 * gib, gib, 0, 0, 0, migration.CodeCapacity, []string{"are needed (0 MiB stay"}},
+		{"in huge pages", 2 * gib, gib, gib, 0, 2 * gib, "", nil},
+		{"not in huge pages", 2 * gib, gib, gib, 0, 2*gib - 1, migration.CodeCapacity, []string{"free some"}},
+		{"it does not know", 2 * gib, -1, gib, 0, 0, "", nil},
+		{"nothing is free", 2 * gib, 0, gib, 0, 0, migration.CodeCapacity, []string{"0 MiB of memory free"}},
+		{"less than nothing", -1, gib, 0, 0, 0, migration.CodeUsage, []string{"-1 bytes"}},
+		{"more than there can be", mostMemory + 1, 1 << 62, 0, 0, 0, migration.CodeUsage, []string{"bytes of memory"}},
+		{"as much as there can be", mostMemory, 1 << 62, 0, 0, 0, "", nil},
+	} {
+		h := Host{Name: "rome", Free: c.free, Reserve: c.reserve, Owed: c.owed, Huge: c.huge}
+		agenttest.Refused(t, c.name, h.LacksMemory(Guest{Name: "web", Facts: vm.Facts{Memory: c.memory}}), c.code, c.words...)
+	}
+}
+
 // TestRoomToSend: a source needs a fiftieth of the guest's memory beside it.
 func TestRoomToSend(t *testing.T) {
 	const gib = 1 << 30

@@ -2,6 +2,7 @@ package capable
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"godwit/agent/agenttest"
@@ -18,6 +19,21 @@ func TestUnfit(t *testing.T) {
 		return vm.Facts{Version: version, Accel: accel, Blockers: blockers}
 	}
 	well := facts("10.0.2", "tcg")
+	leased := care.Held{Taps: two.Taps, Description: config.Description{Agent: config.AgentDHCP}}
+	waits := leased
+	waits.Addresses = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Handover: "m-00000001"}, {Prefix: netip.MustParsePrefix("10.1.1.20/24"), Home: "paris"}}
+	speaks := waits
+	speaks.Description.Agent = ""
+	adopted := care.Held{Taps: two.Taps, Description: config.Description{QMP: "/run/qmp"}}
+	again := adopted
+	again.Description.Start = []string{"qemu"}
+	sized := func(sizes ...int64) vm.Facts {
+		f := well
+		for i, size := range sizes {
+			f.Disks = append(f.Disks, vm.Disk{ID: []string{"root", "data"}[i], Path: "/d", Size: size})
+		}
+		return f
+	}
 	refuse := func(code migration.Code, format string, a ...any) error {
 		return &migration.Problem{Code: code, Text: "migrate guest web: " + fmt.Sprintf(format, a...)}
 	}
@@ -37,6 +53,16 @@ func TestUnfit(t *testing.T) {
 		{"one NIC, keeps its address", Leaver{one, true, true, well, vm.Running}, "", nil},
 		{"no channel", Leaver{two, false, false, well, vm.Running}, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},
 		{"no channel, keeps its address", Leaver{two, false, true, well, vm.Running}, "", nil},
+		{"by DHCP", Leaver{leased, true, false, well, vm.Running}, "", nil},
+		{"by DHCP, and its other NIC has the last one still", Leaver{waits, true, false, well, vm.Running}, migration.CodeGuest, []string{"10.1.1.20", "wait until that lease has ended"}},
+		{"its other NIC has the last one, and it can be asked", Leaver{speaks, true, false, well, vm.Running}, "", nil},
+		{"adopted, and nobody knows how to start it", Leaver{adopted, true, false, well, vm.Running}, migration.CodeGuest, []string{"no start command"}},
+		{"adopted", Leaver{again, true, false, well, vm.Running}, "", nil},
+		{"its disk", Leaver{disk, true, false, sized(1), vm.Running}, "", nil},
+		{"a large one", Leaver{disk, true, false, sized(mostDisk), vm.Running}, "", nil},
+		{"one that is too large", Leaver{disk, true, false, sized(mostDisk + 1), vm.Running}, migration.CodeGuest, []string{"its disk root"}},
+		{"one of nothing", Leaver{disk, true, false, sized(0), vm.Running}, migration.CodeGuest, []string{"its disk root has 0 bytes"}},
+		{"one that nobody names", Leaver{disk, true, false, sized(1, 1), vm.Running}, migration.CodeGuest, []string{"a disk data"}},
 		{"a disk that QEMU has not", Leaver{disk, true, false, well, vm.Running}, migration.CodeGuest, []string{"disk root"}},
 	} {
 		agenttest.Refused(t, c.name, c.guest.Unfit(refuse), c.code, c.words...)
