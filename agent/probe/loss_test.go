@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestLoss: what is not answered counts as lost, once, and what is answered twice or by another's word does not count twice.
+// TestLoss: what is not answered counts as lost, once, and what is answered twice or by another's word does not count twice,
+// nor does what was never sent.
 func TestLoss(t *testing.T) {
 	const packets = 50
 	for name, c := range map[string]struct {
@@ -34,7 +35,10 @@ func TestLoss(t *testing.T) {
 				return
 			}
 			conn.WriteToUDPAddrPort([]byte("another's"), from) //nolint:errcheck // as below
-			conn.WriteToUDPAddrPort(probe, from)               //nolint:errcheck // it counts as lost
+			never := bytes.Clone(probe)
+			binary.BigEndian.PutUint16(never[TokenLength:], packets)
+			conn.WriteToUDPAddrPort(never, from) //nolint:errcheck // as below
+			conn.WriteToUDPAddrPort(probe, from) //nolint:errcheck // it counts as lost
 			if c.twice {
 				conn.WriteToUDPAddrPort(probe, from) //nolint:errcheck // as above
 			}
