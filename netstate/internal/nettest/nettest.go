@@ -3,12 +3,15 @@ package nettest
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,9 +33,10 @@ func New(t testing.TB, names ...string) *Net {
 	t.Helper()
 	need.Root(t)
 	need.Program(t, "ip")
+	once()
 	b := make([]byte, 2)
 	rand.Read(b)
-	n := &Net{t: t, id: "t-" + hex.EncodeToString(b) + "-"}
+	n := &Net{t: t, id: fmt.Sprintf("%s%d-%x-", prefix, os.Getpid(), b)}
 	for _, name := range names {
 		if err := netns.Create(n.Name(name)); err != nil {
 			t.Fatal(err)
@@ -42,6 +46,23 @@ func New(t testing.TB, names ...string) *Net {
 		n.Sysctl(name, "ipv4/ip_forward=1", "ipv4/conf/all/rp_filter=0", "ipv4/conf/default/rp_filter=0", "ipv6/conf/default/accept_dad=0", "ipv6/conf/default/accept_ra=0")
 	}
 	return n
+}
+
+// prefix begins the names of all; the process that makes them follows.
+const prefix = "t-net-"
+
+// once is for all tests of a process.
+var once = sync.OnceFunc(sweep)
+
+// sweep takes away what a process left that was killed, as one is by its time limit, before it could do so itself.
+func sweep() {
+	names, _ := netns.List(prefix) //nolint:errcheck // the next one finds them
+	for _, name := range names {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), "-")
+		if n, err := strconv.Atoi(pid); err == nil && errors.Is(unix.Kill(n, 0), unix.ESRCH) {
+			_ = netns.Delete(name) // another one may do so, too
+		}
+	}
 }
 
 // Name is the real name of a namespace.
