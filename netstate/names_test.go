@@ -95,3 +95,32 @@ func TestZoneOfGateway(t *testing.T) {
 		}
 	}
 }
+
+// TestWayOfTransit: an address in transit has a device that leads it home, and no gateway.
+func TestWayOfTransit(t *testing.T) {
+	for what, change := range map[string]func(*Away){
+		"with a gateway": func(a *Away) { a.Gateway = netip.MustParseAddr("fe80::1") }, "by no device": func(a *Away) { a.Home = "a b" },
+	} {
+		s := longest()
+		if change(&s.Away[1]); s.validate() == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+}
+
+// TestWhoAsksAll: the NIC by which a visitor renews its lease asks its own home alone; by the other one it asks nobody.
+func TestWhoAsksAll(t *testing.T) {
+	v := longest().Visiting[0]
+	for asks, want := range map[[2]bool][]bool{{true, true}: {true, false}, {true, false}: {false, false}, {false, false}: nil} { // of all, for each tap
+		v.Asks, v.Renews = asks[0], asks[1]
+		var got []bool
+		for _, r := range ingressVisiting("web", v, net.HardwareAddr{2, 0, 0, 0, 0, 1}) {
+			if strings.HasPrefix(r.comment, "asks dhcp=") {
+				got = append(got, strings.HasSuffix(r.comment, " of=all"))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("asks, renews %v: %v, want %v", asks, got, want)
+		}
+	}
+}
