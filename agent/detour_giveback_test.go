@@ -5,7 +5,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"godwit/agent/detour"
@@ -39,6 +41,68 @@ func TestGivesBack(t *testing.T) {
 				t.Errorf("%s: %s: %+v", step, id, d)
 			}
 		}
+	}
+}
+
+// TestGivesBackTellsItsLAN: a host that leads addresses away again, as the guest does not come, or is to come anew, tells its neighbours so, who may know another host's
+// NIC by now. It does not where it led them all the time, gives them back, or nothing follows as the word is out of date.
+func TestGivesBackTellsItsLAN(t *testing.T) {
+	for name, c := range map[string]struct {
+		active     bool
+		move, step string
+		told, away bool
+	}{
+		"it makes ready once more":       {false, "m-3/3", detour.BackReady, true, true},
+		"it leads it as ever":            {true, "m-3/3", detour.BackReady, false, true},
+		"the guest did not come":         {false, "m-2/2", detour.BackAway, true, true},
+		"whoever knows that it does not": {true, "m-2/2", detour.BackAway, true, true},
+		"the guest comes":                {true, "m-2/2", detour.BackHome, false, false},
+		"the guest came":                 {false, "m-2/2", detour.BackDone, false, false},
+		"of another move":                {false, "m-9/9", detour.BackAway, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+				const nobody = "02:00:00:00:00:99"
+				ip := func(line string) string {
+					out, err := exec.CommandContext(ctx, "ip", strings.Fields(line)...).CombinedOutput()
+					if err != nil {
+						t.Fatalf("ip %s: %v: %s", line, err, out)
+					}
+					return string(out)
+				}
+				for _, line := range []string{
+					"link add port type veth peer name other", "link set port up master br0", "link set other up", "link add gwt-1 type veth peer name far", "link set gwt-1 up", "link set far up",
+					"neigh add 10.2.1.40 lladdr " + nobody + " dev other nud reachable", "neigh add 10.2.1.41 lladdr " + nobody + " dev other nud reachable",
+				} {
+					ip(line)
+				}
+				a.config.Network.LAN = "port"
+				over, cancel := context.WithCancel(ctx)
+				cancel() // once is enough
+				a.ctx = over
+				mac, other := net.HardwareAddr{2, 0, 0, 0, 0, 1}, netip.MustParseAddr("10.2.1.41")
+				place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "oslo", LentTo: "m-2/2", Away: []netstate.Away{{Addr: stoodFor, MAC: mac, Tunnel: "gwt-1", Active: c.active}}},
+					&detour.Detour{ID: "m-00000002", Guest: "web", Peer: "oslo", LentTo: "m-2/2", Away: []netstate.Away{{Addr: other, MAC: mac, Tunnel: "gwt-1", Active: true}}})
+				if err := a.giveBack(detour.GiveBack{Guest: "web", Move: c.move, Step: c.step}, map[netip.Addr]net.HardwareAddr{stoodFor: mac}, "rome2"); err != nil {
+					return err
+				}
+				here, err := netstate.HardwareOf("br0")
+				if err != nil {
+					return err
+				}
+				if err := netstate.Announce("port", netip.MustParseAddr("10.2.1.41"), here); err != nil { // what was told before it has been heard by then
+					return err
+				}
+				waitFor(t, "a neighbour hears", func() bool { return strings.Contains(ip("neigh show 10.2.1.41 dev other"), here.String()) })
+				if told := strings.Contains(ip("neigh show 10.2.1.40 dev other"), here.String()); told != c.told {
+					t.Errorf("neighbours were told: %v", told)
+				}
+				if d := placed(a, "m-00000001"); d.Away[0].Active != c.away {
+					t.Errorf("%+v", d)
+				}
+				return nil
+			})
+		})
 	}
 }
 
