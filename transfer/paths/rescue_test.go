@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"godwit/transfer/wire"
 )
 
 // TestRescuesInOrder: of what is on a stuck lane alone, urgent frames go again first, the first of them before others, and of the rest the first that the other end has not
@@ -82,6 +84,56 @@ func TestUrgentOnesWaitForNoQueue(t *testing.T) {
 		fast.flights, f.urgent, s.queued = nil, urgent, 100<<20
 		if s.sooner(slow, f, now) != sooner {
 			t.Errorf("urgent: %v: it is left to the other: %v", urgent, !sooner)
+		}
+	}
+}
+
+// TestDiedWithFrames: of what was on a lane that died goes again what is on no other one and was not acknowledged, before what is queued, what is urgent first.
+func TestDiedWithFrames(t *testing.T) {
+	now := time.Now()
+	s, cut, slow, both := stuckBeside(now)
+	cut.flights, slow.flights = cut.flights[:1], slow.flights[:1] // frame 1 is on both
+	for number := uint64(2); number <= 5; number++ {
+		f := &frame{number: number, payload: make([]byte, 4096), urgent: number == 4}
+		f.flights = []*flight{{frame: f, lane: cut}}
+		cut.flights = append(cut.flights, f.flights[0])
+		if number > 2 { // else it was acknowledged
+			s.unacked[number] = f
+		}
+	}
+	for number := uint64(6); number <= 7; number++ {
+		s.unacked[number] = &frame{number: number, payload: make([]byte, 4096), urgent: number == 6}
+		s.queue, s.queued = append(s.queue, s.unacked[number]), s.queued+4096
+	}
+	s.drop(cut)
+	var got []uint64
+	for _, f := range s.queue {
+		got = append(got, f.number)
+	}
+	if want := []uint64{4, 6, 3, 5, 7}; !slices.Equal(got, want) || s.queued != 5*4096 {
+		t.Errorf("%v are queued, %d bytes; want %v", got, s.queued, want)
+	}
+	if len(cut.flights) > 0 || len(both.flights) != 1 || both.flights[0].lane != slow {
+		t.Errorf("on the dead one: %d; frame 1 is on %d lanes", len(cut.flights), len(both.flights))
+	}
+}
+
+// TestAcknowledgesWhatWasSent: a word of a frame that was not sent yet is refused, also beside those that were.
+func TestAcknowledgesWhatWasSent(t *testing.T) {
+	for name, c := range map[string]struct {
+		ack wire.Ack
+		ok  bool
+	}{
+		"all":              {wire.Ack{Frames: 1}, true},
+		"one more":         {wire.Ack{Frames: 2}, false},
+		"a later one":      {wire.Ack{Ranges: []wire.Range{{First: 9, Last: 9}}}, false},
+		"a later one, too": {wire.Ack{Frames: 1, Ranges: []wire.Range{{First: 3, Last: 3}}}, false},
+	} {
+		now := time.Now()
+		s, cut, _, _ := stuckBeside(now)
+		s.highest, cut.s = 1, &s.session
+		if err := s.heardFrames(cut, c.ack, now); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
