@@ -37,6 +37,7 @@ func Create(name string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
+	defer alone()()
 	if err := share(); err != nil {
 		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
@@ -78,8 +79,21 @@ func share() error {
 	return unix.Mount("", folder, "none", unix.MS_SHARED|unix.MS_REC, "")
 }
 
+// alone returns once nobody else of us makes a namespace, or takes back what share made, until what it returns is called: of one that is made as the last other
+// one ends the mount would lie below what share makes next, where nobody could end it. A lock on the folder itself would keep it mounted.
+func alone() (done func()) {
+	dir, err := os.Open(filepath.Dir(folder))
+	if err != nil {
+		return func() {}
+	}
+	for errors.Is(unix.Flock(int(dir.Fd()), unix.LOCK_EX), unix.EINTR) { // by a signal
+	}
+	return func() { dir.Close() }
+}
+
 // unshare takes that back when no namespace has a name any more: the kernel refuses otherwise, which is no matter.
 func unshare() {
+	defer alone()()
 	entries, err := os.ReadDir(folder)
 	if err == nil && len(entries) == 0 && ofItself() {
 		_ = unix.Unmount(folder, 0)

@@ -1,8 +1,10 @@
 package netns
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 
 	"godwit/internal/need"
@@ -17,13 +19,7 @@ func TestNamespacesOfOthersBeside(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "ip")
 	need.Program(t, "unshare")
-	if os.Getenv(inside) == "" {
-		command := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c",
-			`mount -t tmpfs none /run && mkdir /run/netns && exec "$0" -test.run='^TestNamespacesOfOthersBeside$' -test.v`, os.Args[0])
-		command.Env = append(os.Environ(), inside+"=1")
-		if said, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%v:\n%s", err, said)
-		}
+	if !ownMounts(t) {
 		return
 	}
 	before := mounts(t)
@@ -42,6 +38,51 @@ func TestNamespacesOfOthersBeside(t *testing.T) {
 	if after := mounts(t); after != before {
 		t.Errorf("mounts before:\n%s\nand after:\n%s", before, after)
 	}
+}
+
+// TestEndsAsOthersBegin: of namespaces that are made while others end, so that there is none at times, each can be deleted, with nothing left.
+func TestEndsAsOthersBegin(t *testing.T) {
+	need.Root(t)
+	need.Program(t, "unshare")
+	if !ownMounts(t) {
+		return
+	}
+	before := mounts(t)
+	var all sync.WaitGroup
+	for one := range 2 {
+		all.Go(func() {
+			name := fmt.Sprintf("t-netns-%d", one)
+			for range 1000 {
+				if err := Create(name); err != nil {
+					t.Error(err)
+					return
+				}
+				if err := Delete(name); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if after := mounts(t); after != before {
+		t.Errorf("mounts before:\n%s\nand after:\n%s", before, after)
+	}
+}
+
+// ownMounts says whether the test runs in a mount namespace of its own; else it has run there.
+func ownMounts(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return true
+	}
+	command := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c",
+		`mount -t tmpfs none /run && mkdir /run/netns && exec "$0" -test.run="^$1$" -test.v`, os.Args[0], t.Name())
+	command.Env = append(os.Environ(), inside+"=1")
+	if said, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v:\n%s", err, said)
+	}
+	return false
 }
 
 // mounts lists those of this mount namespace.
