@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"sort"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,14 +80,19 @@ func share() error {
 	return unix.Mount("", folder, "none", unix.MS_SHARED|unix.MS_REC, "")
 }
 
-// alone returns once nobody else of us makes a namespace, or takes back what share made, until what it returns is called: of one that is made as the last other
-// one ends the mount would lie below what share makes next, where nobody could end it. A lock on the folder itself would keep it mounted.
+// longestAlone bounds for how long alone waits: anybody may lock a folder that everybody may read.
+const longestAlone = 2 * time.Second
+
+// alone returns once nobody else of us makes a namespace, or takes back what share made, until what it returns is called: of
+// one that is made as the last other one ends the mount would lie below what share makes next, where nobody could end it. A
+// lock on the folder itself would keep it mounted.
 func alone() (done func()) {
 	dir, err := os.Open(filepath.Dir(folder))
 	if err != nil {
 		return func() {}
 	}
-	for errors.Is(unix.Flock(int(dir.Fd()), unix.LOCK_EX), unix.EINTR) { // by a signal
+	for until := time.Now().Add(longestAlone); unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil && time.Now().Before(until); {
+		time.Sleep(5 * time.Millisecond)
 	}
 	return func() { dir.Close() }
 }
