@@ -14,6 +14,7 @@ import (
 	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
+	"godwit/migration"
 )
 
 // flowTrace is what a flow's samples told, for the picture and the live view.
@@ -226,6 +227,29 @@ func (f *flowTrace) see(s traffic.Sample) {
 		}
 		f.subflows[key] = append(spans, span{s.Time, s.Time})
 	}
+}
+
+// lookAfter has the guest's flows tell where their connections are as its migration is over: the next one may begin at once, and what
+// samples saw until then tells which had moved.
+func (r *run) lookAfter(m *move) {
+	m.mu.Lock()
+	rep := m.told()
+	m.mu.Unlock()
+	if rep == nil || rep.Outcome != migration.Completed {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, t := range r.w.scenario.Traffic {
+		if t.Guest != m.guest {
+			continue
+		}
+		wg.Go(func() {
+			if err := r.w.clients[t.Client].Look(t.Name); err != nil {
+				r.tell("traffic " + t.Name + ": " + err.Error())
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // stopTraffic ends every flow and keeps what it was.

@@ -331,6 +331,7 @@ func (r *run) finishMove(m *move) {
 	m.cpu += r.cpu.sum()
 	r.keepLeft(m)
 	r.checkMove(m)
+	r.lookAfter(m)
 	close(m.done)
 }
 

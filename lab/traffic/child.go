@@ -28,7 +28,7 @@ const (
 // order is a line on a child's stdin.
 type order struct {
 	ID int64 `json:"id"`
-	// Op: start, cancel and stop of the client, targets of the prober.
+	// Op: start, cancel, look and stop of the client, targets of the prober.
 	Op      string        `json:"op"`
 	Flow    *Flow         `json:"flow,omitempty"`
 	Name    string        `json:"name,omitempty"`
@@ -138,6 +138,8 @@ func (p *clientProcess) obey(ctx context.Context, o order) message {
 		err = p.begin(ctx, *o.Flow)
 	case o.Op == "cancel":
 		p.callOff(o.Start, o.Why)
+	case o.Op == "look":
+		p.look(o.Name)
 	case o.Op == "stop":
 		m.Result, err = p.finish(o.Name)
 	default:
@@ -201,6 +203,21 @@ func (p *clientProcess) finish(name string) (*Result, error) {
 	}
 	result := r.stop()
 	return &result, nil
+}
+
+// look tells a sample of a flow for which every connection was looked at, where samples alone do so too seldom. Of a flow that does not run
+// there is nothing to tell.
+func (p *clientProcess) look(name string) {
+	p.mu.Lock()
+	s, ok := p.flows[name].(*streams)
+	p.mu.Unlock()
+	if !ok || !s.seldom() {
+		return
+	}
+	for _, k := range s.all {
+		k.look()
+	}
+	p.sample(s, now())
 }
 
 // sample tells a sample of a flow.

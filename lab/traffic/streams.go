@@ -201,6 +201,9 @@ func (f *streams) lookAround() {
 	}
 }
 
+// seldom says whether it takes seconds until samples have looked at each connection.
+func (f *streams) seldom() bool { return f.Silent || len(f.all) > 2*lookedAt }
+
 // remotes are the addresses with an established subflow. Needs k.mu.
 func (s *stream) remotes() []netip.Addr {
 	var out []netip.Addr
