@@ -37,7 +37,7 @@ func whyNone(out *report.Migration, there bool) string {
 	case out.Outcome == report.Completed && there:
 		return "its source's agent told no outcome, and its destination does not know it"
 	case out.Outcome == report.Completed:
-		return "the agents did not tell it; see notes"
+		return seeNotes("the agents did not tell it", out.Notes)
 	case out.Outcome == "": // it says how far it was
 		return out.Reason
 	case out.Outcome == report.InDoubt:
@@ -46,6 +46,14 @@ func whyNone(out *report.Migration, there bool) string {
 		return out.Reason
 	}
 	return "the migration ended before it could be measured: " + out.Outcome.Word()
+}
+
+// seeNotes says where more is told, if anything is.
+func seeNotes(why string, notes []string) string {
+	if len(notes) == 0 {
+		return why
+	}
+	return why + "; see notes"
 }
 
 // noBytes says why what was sent is not known.

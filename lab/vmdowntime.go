@@ -21,7 +21,7 @@ func fillVMDowntime(out *report.Migration, m *move, rep *record.Report) {
 		ms := float64(d) / 1e6
 		out.VMDowntimeMS = &ms
 	case rep.Outcome == migration.Completed:
-		out.WhyNull["vm_downtime_ms"] = "the guest's own counter was not heard on both sides; see notes"
+		out.WhyNull["vm_downtime_ms"] = seeNotes("the guest's own counter was not heard on both sides", rep.Notes)
 	case rep.Outcome != migration.Aborted:
 	case stopped != 0:
 		out.WhyNull["vm_downtime_ms"] = "the guest stood still before all was undone, and its agent does not tell until when"

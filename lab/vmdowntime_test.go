@@ -9,6 +9,19 @@ import (
 	"godwit/migration"
 )
 
+// TestNotesThatAreNotThere: a number that is missing sends nobody to notes where there are none.
+func TestNotesThatAreNotThere(t *testing.T) {
+	for _, notes := range [][]string{nil, {"the guest's counter was not heard at the source"}} {
+		out := report.Migration{WhyNull: map[string]string{}, Outcome: report.Completed, Notes: notes}
+		fillVMDowntime(&out, &move{}, &record.Report{Outcome: migration.Completed, Notes: notes})
+		for _, why := range []string{out.WhyNull["vm_downtime_ms"], whyNone(&out, false)} {
+			if why == "" || strings.Contains(why, "see notes") != (notes != nil) {
+				t.Errorf("notes %q: %q", notes, why)
+			}
+		}
+	}
+}
+
 // TestVMDowntimeOfAnUndoneMigration: a guest that was stopped and ran on stood still for that time; where
 // it is not told until when, nobody says that it was not stopped.
 func TestVMDowntimeOfAnUndoneMigration(t *testing.T) {
