@@ -3,10 +3,12 @@ package uplinks
 import (
 	"maps"
 	"math"
+	"sync"
 )
 
 // Wire is what one migration has sent, by path, since it began to count. The zero value has not begun.
 type Wire struct {
+	mu     sync.Mutex
 	before map[string]int64
 	start  *Sent
 	share  *WireShare // of what the meters count since start
@@ -15,20 +17,40 @@ type Wire struct {
 // Begin counts from now on: before is what was sent until then, such as in earlier tries, and share what tells the
 // migration's bytes from others'.
 func (w *Wire) Begin(before map[string]int64, now *Sent, share *WireShare) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.before, w.start, w.share = before, now, share
 }
 
 // Begun says whether it counts.
-func (w *Wire) Begun() bool { return w.start != nil }
+func (w *Wire) Begun() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.start != nil
+}
 
 // Since is what the migration has sent until now. Of what others send to the same host at the same time as much as they
 // sent is theirs, but where it is alone: nobody else's bytes are counted with its own.
 func (w *Wire) Since(now *Sent, alone bool) map[string]int64 {
-	part := 1.0
-	if !alone {
-		part = w.share.Part()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	part, anew := w.share.Settle()
+	if alone {
+		part = 1
 	}
-	return sum(sum(w.before, w.start.tunnels, now.tunnels, 1), w.start.rest, now.rest, part)
+	out := sum(sum(w.before, w.start.tunnels, now.tunnels, 1), w.start.rest, now.rest, part)
+	if anew {
+		w.before, w.start = maps.Clone(out), &Sent{latest(w.start.tunnels, now.tunnels), latest(w.start.rest, now.rest)}
+	}
+	return out
+}
+
+// latest is what was read last of each path: a meter that could not be read now has counted on.
+func latest(before, now map[string]int64) map[string]int64 {
+	out := map[string]int64{}
+	maps.Copy(out, before)
+	maps.Copy(out, now)
+	return out
 }
 
 // Follow is that of its share.
