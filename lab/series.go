@@ -130,7 +130,7 @@ func (m *move) wireSamples() []wireSample {
 		samples = append(samples, wireSample{began, none})
 	}
 	done := time.Unix(0, rep.MemoryDone)
-	if n := len(samples); n > 0 && done.Sub(samples[n-1].at) < untold {
+	if n := len(m.wire); n > 0 && done.Sub(m.wire[n-1].at) < untold {
 		return samples
 	}
 	return append(samples, wireSample{done, rep.WireBytes})
