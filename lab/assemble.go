@@ -111,6 +111,7 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 	r.fillBytes(&out, rep)
 	r.fillCosts(&out, m)
 	r.fillPhases(&out, rep)
+	r.fillUntold(&out, m)
 	r.fillNetwork(ctx, &out, m)
 	return whyNull(out, whyNone(&out, false))
 }

@@ -55,6 +55,17 @@ func heardOf(began map[migration.Phase]time.Time) (out []record.PhaseSpan) {
 	return out
 }
 
+// fillUntold fills in what an agent does not tell that was started again, and undid what the one before it had begun: its phases, and what was
+// foreseen.
+func (r *run) fillUntold(out *report.Migration, m *move) {
+	if out.Predicted == nil && m.early != nil {
+		out.Predicted = predicted(m.early)
+	}
+	if len(out.Phases) == 0 {
+		r.fillPhases(out, &record.Report{Requested: m.report.Requested, Ended: m.report.Ended, Phases: heardOf(m.started)})
+	}
+}
+
 // fillHeard fills in what was heard of a migration before its source's agent was silent for good: what was foreseen as it
 // started, and, where its destination does not tell more, what `auto` had become, and its phases.
 func (r *run) fillHeard(out *report.Migration, m *move) {
