@@ -25,11 +25,10 @@ func (m *incoming) expect() bool {
 		return false
 	}
 	m.a.mu.Lock() // see changeNext
-	next := slices.Clone(m.plan.Next)
+	next := m.plan.Next
 	m.a.mu.Unlock()
-	first := slices.DeleteFunc(next, func(next migration.Address) bool { return !next.Prefix.Addr().Is4() }) // of which it tells
 	m.expects.Store(true)
-	m.a.introduce(first, m.work.guest.Held().Description.NICs[1-m.plan.Active].Hardware())
+	m.a.introduce(next, m.work.guest.Held().Description.NICs[1-m.plan.Active].Hardware())
 	return true
 }
 

@@ -22,7 +22,7 @@ const longestPause = 2 * time.Second
 
 // tells says whether the guest is to tell its clients before it leaves.
 func (m *outgoing) tells() bool {
-	named := slices.ContainsFunc(m.plan.Next, func(next migration.Address) bool { return next.Endpoint != 0 && next.Prefix.Addr().Is4() })
+	named := slices.ContainsFunc(m.plan.Next, func(next migration.Address) bool { return next.Endpoint != 0 })
 	here := slices.ContainsFunc(m.plan.Next, func(next migration.Address) bool { return m.a.config.Network.OnLink(next.Prefix).IsValid() }) // its spare NIC would be asked
 	return named && !here && !m.plan.KeepsAddress() && m.plan.Mode != "stopcopy" && m.plan.Downtime <= longestPause &&
 		m.work.accepted.Expects && slices.Contains(m.work.capabilities, guest.CapTell)

@@ -59,7 +59,7 @@ func TestTells(t *testing.T) {
 		"its destination is of before":   {func(m *outgoing) { m.work.accepted.Expects = false }, false},
 		"it keeps its addresses":         {func(m *outgoing) { m.plan.Network, m.plan.Next = "tunnel", nil }, false},
 		"nothing is to follow":           {func(m *outgoing) { m.plan.Next[0].Endpoint, m.plan.Next[1].Endpoint = 0, 0 }, false},
-		"it gets IPv6 alone":             {func(m *outgoing) { m.plan.Next = m.plan.Next[1:] }, false},
+		"it gets IPv6 alone":             {func(m *outgoing) { m.plan.Next = m.plan.Next[1:] }, true},
 		"its next address is here, too":  {func(m *outgoing) { m.plan.Next[0].Prefix = prefix("10.1.1.77/24") }, false},
 		"it is stopped for all the copy": {func(m *outgoing) { m.plan.Mode = "stopcopy" }, false},
 		"it may stand still for 5 s":     {func(m *outgoing) { m.plan.Downtime = 5 * time.Second }, false},

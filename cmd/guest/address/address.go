@@ -85,14 +85,17 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 		}
 	}
-	if told != 0 && !there(ready) {
+	if len(told) > 0 && !there(ready) {
 		ready = made{} // all of it is done again: more may be gone
 	}
-	if !suffices(ready, told, p) {
-		if err := b.settle(link, n, p, ready); err != nil {
-			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
-		}
-		told = 0 // signal finds it
+	if suffices(ready, told, p) {
+		err = placeLate(link, p)
+	} else {
+		err = b.settle(link, n, p, ready)
+		told = nil // signal finds it
+	}
+	if err != nil {
+		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 	}
 	if b.nics == nil {
 		b.nics = make(map[string]nic)
@@ -120,10 +123,10 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	return made, nil
 }
 
-// tell announces p's addresses to peers, unless they were told already by that id, and says by which ids.
-func (b *Book) tell(device string, p guest.Configure, told uint8) ([]uint8, error) {
-	if told != 0 {
-		return []uint8{told}, nil
+// tell announces p's addresses to peers, unless they were told already by those ids, and says by which ids.
+func (b *Book) tell(device string, p guest.Configure, told []uint8) ([]uint8, error) {
+	if len(told) > 0 {
+		return told, nil
 	}
 	if p.Endpoint == 0 {
 		return nil, nil
@@ -148,10 +151,23 @@ func (b *Book) readied(p guest.Configure) (netlink.Link, made, error) {
 	return link, made{}, err
 }
 
-// suffices says whether nothing is left to do for a NIC that was made ready, and whose peers were told, than
-// what can wait until it is the main one (widen): so it is where all its addresses were placed early.
-func suffices(ready made, told uint8, p guest.Configure) bool {
-	return told != 0 && !p.Main && len(ready.early) == len(p.Addrs)
+// suffices says whether nothing is left to do for a NIC that was made ready, and whose peers were told, than to place its IPv6
+// addresses and what can wait until it is the main one (widen): so it is where all its addresses were placed early.
+func suffices(ready made, told []uint8, p guest.Configure) bool {
+	return len(told) > 0 && !p.Main && len(ready.early) == len(p.Addrs)
+}
+
+// placeLate has a NIC that takes in what comes to its IPv6 addresses have them, and answer for them.
+func placeLate(link netlink.Link, p guest.Configure) error {
+	for _, prefix := range p.Addrs {
+		if prefix.Addr().Is4() {
+			continue
+		}
+		if err := place(link, prefix, p.Table); err != nil {
+			return fmt.Errorf("%s: %w", prefix, err)
+		}
+	}
+	return nil
 }
 
 // settle gives a NIC that is up, or is brought up now, its addresses and their routes, and has it answer for them.
@@ -293,22 +309,24 @@ func awaitUsable(link netlink.Link, addrs []netip.Prefix) error {
 		return nil
 	}
 	for start := time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		routes, err := routesOf(netlink.FAMILY_V6, unix.RT_TABLE_LOCAL)
-		if err != nil {
+		missing, err := unusable(link, addrs)
+		if err != nil || missing < 0 {
 			return err
-		}
-		missing := slices.IndexFunc(addrs, func(p netip.Prefix) bool {
-			return p.Addr().Is6() && !slices.ContainsFunc(routes, func(r netlink.Route) bool {
-				return r.LinkIndex == link.Attrs().Index && r.Dst != nil && r.Dst.IP.Equal(p.Addr().AsSlice())
-			})
-		})
-		if missing < 0 {
-			return nil
 		}
 		if time.Since(start) > usableLimit {
 			return fmt.Errorf("%s is not taken into use", addrs[missing])
 		}
 	}
+}
+
+// unusable is which of addrs is one of IPv6 that the link does not take in by having it; -1: none.
+func unusable(link netlink.Link, addrs []netip.Prefix) (int, error) {
+	routes, err := routesOf(netlink.FAMILY_V6, unix.RT_TABLE_LOCAL)
+	return slices.IndexFunc(addrs, func(p netip.Prefix) bool {
+		return p.Addr().Is6() && !slices.ContainsFunc(routes, func(r netlink.Route) bool {
+			return r.LinkIndex == link.Attrs().Index && r.Dst != nil && r.Dst.IP.Equal(p.Addr().AsSlice()) && r.Protocol != guest.RuleProtocol // see takeIn
+		})
+	}), err
 }
 
 // mainBy makes the NIC's gateways the default of the main table, in the place of other

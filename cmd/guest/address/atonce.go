@@ -21,20 +21,26 @@ import (
 // is translated anew), and peers come when they are told of its address, a round trip later. So what
 // it takes to tell them is looked up, and done, before it leaves, as far as nobody notices.
 
-// placeEarly gives the NIC its IPv4 addresses that no NIC has.
-// (IPv6 would answer who asks for them: the guest's new host, which looks whether they are free.)
+// placeEarly gives the NIC its IPv4 addresses that no NIC has. What comes to those of IPv6 is taken in, and the NIC has them later:
+// it would answer who asks for them, as the guest's new host does, which looks whether they are free.
 func (b *Book) placeEarly(m *made) error {
-	have, err := dump.Addrs(nil, netlink.FAMILY_V4)
+	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, prefix := range m.Addrs {
 		addr := prefix.Addr()
-		if !addr.Is4() || slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) }) {
+		if slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) }) {
 			continue
 		}
 		m.early = append(m.early, addr)
 		b.ready[m.link.Attrs().HardwareAddr.String()] = *m
+		if addr.Is6() {
+			if _, err := takeIn(m.link, addr); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := place(m.link, host(addr), m.Table); err != nil {
 			return err
 		}
@@ -45,12 +51,11 @@ func (b *Book) placeEarly(m *made) error {
 	return nil
 }
 
-// prepare makes all ready that tells IPv4 peers of m's address. Where something is in the way, Configure
+// prepare makes all ready that tells peers of m's addresses. Where something is in the way, Configure
 // looks at it again.
 func (b *Book) prepare(m *made) {
-	i := slices.IndexFunc(m.Addrs, func(a netip.Prefix) bool { return a.Addr().Is4() })
 	existing, err := mptcp.Endpoints()
-	if err != nil || m.Endpoint == 0 || i < 0 || !slices.Contains(m.early, m.Addrs[i].Addr()) || len(existing) > mptcp.MaxEndpoints-2 {
+	if err != nil || m.Endpoint == 0 || len(existing) > mptcp.MaxEndpoints-2 {
 		return
 	}
 	id, err := b.freePair(m.Endpoint, m.Addrs, existing)
@@ -62,48 +67,84 @@ func (b *Book) prepare(m *made) {
 	if err != nil {
 		return
 	}
-	m.endpoint, err = mptcp.Prepare(mptcp.Endpoint{ID: id, Addr: announced(m.Addrs, m.Announce)[i].Addr(), Dev: name, Flags: mptcp.FlagSignal})
-	if err != nil {
+	m.id, m.answers = id, answers
+	for _, e := range endpointsOf(name, announced(m.Addrs, m.Announce), id) {
+		if i := slices.IndexFunc(m.Addrs, ofFamily(e.Addr)); !slices.Contains(m.early, m.Addrs[i].Addr()) {
+			continue // it is for signal
+		}
+		prepared, err := mptcp.Prepare(e)
+		if err != nil {
+			break
+		}
+		m.words = append(m.words, word{endpoint: prepared})
+	}
+	if len(m.words) == 0 {
 		answers.Close()
+		m.id, m.answers = 0, nil
 		return
 	}
-	m.id, m.answers = id, answers
 	b.receivers.Prepare()
 	if m.crowd = sockets() >= manyAre; !m.crowd {
 		b.crowd()
 	}
 }
 
-// atOnce tells IPv4 peers of the address that the NIC has already, and has it answer who asks for that. It
-// returns by which id; 0: they are not told yet, or by something that Configure is to look at.
-func (b *Book) atOnce(m made, p guest.Configure) uint8 {
-	if m.id == 0 {
-		return 0
+// word is what peers are told of one address.
+type word struct {
+	endpoint *mptcp.Prepared
+	said     bool
+}
+
+// say tells peers what they were not told yet.
+func say(words []word) error {
+	for i, w := range words {
+		if w.said {
+			continue
+		}
+		if err := w.endpoint.Add(); err != nil {
+			return err
+		}
+		words[i].said = true
 	}
-	defer m.answers.Close()
-	defer m.endpoint.Close()
+	return nil
+}
+
+// told says whether peers were told of any of m's addresses.
+func (m made) told() bool { return slices.ContainsFunc(m.words, func(w word) bool { return w.said }) }
+
+// atOnce tells peers of the addresses that the NIC has already, or takes packets to, and has it answer who asks for those of IPv4. It
+// returns by which ids; none: they are not told of all, or by something that Configure is to look at.
+func (b *Book) atOnce(m made, p guest.Configure) (ids []uint8) {
+	if m.id == 0 {
+		return nil
+	}
+	defer m.closeWords()
 	if p.Endpoint != m.Endpoint || !slices.Equal(p.Announce, m.Announce) {
 		_ = b.untell(m) // who is told by another id believes that
-		return 0
+		return nil
 	}
-	if m.told {
-		b.receivers.Raise(firstFor) // that of Tell is over where much time has passed until it left
-		return m.id
+	tell := func() error { return say(m.words) }
+	if !m.told() {
+		if _, err := m.answers.WriteString(answersForOwn); err != nil {
+			return nil
+		}
 	}
-	if _, err := m.answers.WriteString(answersForOwn); err != nil {
-		return 0
-	}
-	tell := m.endpoint.Add
 	if m.crowd {
 		b.crowd()
-		tell = func() error { return precedence.Behind(m.endpoint.Add) }
+		tell = func() error { return precedence.Behind(func() error { return say(m.words) }) }
 	} else {
-		b.receivers.Raise(firstFor) // some of a hundred come before the last is told
+		b.receivers.Raise(firstFor) // some of a hundred come before the last is told; that of Tell is over where much time has passed until it left
 	}
 	if tell() != nil {
-		return 0 // somebody else has made endpoints since
+		return nil // somebody else has made endpoints since
 	}
-	return m.id
+	for _, w := range m.words {
+		ids = append(ids, w.endpoint.Endpoint().ID)
+	}
+	if len(ids) < len(endpointsOf("", p.Addrs, m.id)) {
+		return nil
+	}
+	return ids
 }
 
 // firstFor is how long packets come before what programs do in a guest that has just arrived. All that it does takes so long at
@@ -117,6 +158,12 @@ const firstFor = time.Second
 func there(m made) bool {
 	all := true
 	for _, addr := range m.early {
+		if addr.Is6() {
+			if was, err := takeIn(m.link, addr); !was || err != nil {
+				all = false
+			}
+			continue
+		}
 		if err := netlink.AddrAdd(m.link, &netlink.Addr{IPNet: ipNet(host(addr))}); !errors.Is(err, unix.EEXIST) {
 			all = false
 		}
@@ -124,13 +171,13 @@ func there(m made) bool {
 	return all
 }
 
-// narrow is a NIC that has addresses by themselves, without their subnets.
+// narrow is a NIC that has addresses by themselves, without their subnets, or takes in what comes to them.
 type narrow struct {
 	link  netlink.Link
 	addrs []netip.Prefix
 }
 
-// narrowed notes that the link has IPv4 addresses by themselves.
+// narrowed notes that the link has IPv4 addresses by themselves, and takes in what comes to those of IPv6.
 func (b *Book) narrowed(link netlink.Link, addrs []netip.Prefix) {
 	if b.narrow == nil {
 		b.narrow = make(map[string]narrow)
@@ -138,18 +185,26 @@ func (b *Book) narrowed(link netlink.Link, addrs []netip.Prefix) {
 	b.narrow[link.Attrs().HardwareAddr.String()] = narrow{link, addrs}
 }
 
-// widen gives the addresses that a NIC has by themselves, and has still, their subnets.
+// widen gives the addresses that a NIC has by themselves, and has still, their subnets. Those of IPv6 take in what comes to them by
+// themselves from then on.
 func (b *Book) widen(mac string) error {
 	n, ok := b.narrow[mac]
 	if !ok {
 		return nil
 	}
-	have, err := dump.Addrs(n.link, netlink.FAMILY_V4)
+	have, err := dump.Addrs(n.link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, prefix := range n.addrs {
-		if prefix.IsSingleIP() || !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(prefix.Addr().AsSlice()) }) {
+		has := slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(prefix.Addr().AsSlice()) })
+		if prefix.Addr().Is6() {
+			if err := takenOver(n.link, prefix, has); err != nil {
+				return err
+			}
+			continue
+		}
+		if prefix.IsSingleIP() || !has {
 			continue
 		}
 		if err := addAddr(n.link, prefix); err != nil {
@@ -161,4 +216,14 @@ func (b *Book) widen(mac string) error {
 	}
 	delete(b.narrow, mac)
 	return nil
+}
+
+// takenOver has an IPv6 address, where the NIC has it, take in itself what comes to it.
+func takenOver(link netlink.Link, prefix netip.Prefix, has bool) error {
+	if has {
+		if err := awaitUsable(link, []netip.Prefix{prefix}); err != nil {
+			return err
+		}
+	}
+	return takeInNoMore(link, prefix.Addr())
 }

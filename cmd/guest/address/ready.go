@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"godwit/netstate/dump"
-	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -20,16 +19,15 @@ type made struct {
 	guest.Configure
 	whole bool         // all of it is in place
 	link  netlink.Link // the NIC
-	early []netip.Addr // it has them already, and answers nobody who asks for them
+	early []netip.Addr // it has them already, or takes in what comes to them (IPv6), and answers nobody who asks for them
 	lease *time.Timer  // ends it
 	term  uint64       // of the lease: each has its own
 
-	// What tells IPv4 peers, where that is known beforehand; see atOnce.
-	id       uint8 // 0: it is not
-	endpoint *mptcp.Prepared
-	answers  *os.File // by which the NIC is made to answer
-	crowd    bool     // there are many peers
-	told     bool     // peers were told before the guest left; see Tell
+	// What tells peers, where that is known beforehand; see atOnce.
+	id      uint8 // of the pair; 0: it is not
+	words   []word
+	answers *os.File // by which the NIC is made to answer
+	crowd   bool     // there are many peers
 }
 
 // gateway is by what packets from addr are led.
@@ -43,10 +41,18 @@ func (m made) gateway(addr netip.Addr) netip.Addr {
 // close ends what is open for m.
 func (m made) close() {
 	m.lease.Stop()
-	if m.id != 0 {
-		m.endpoint.Close()
-		m.answers.Close()
+	m.closeWords()
+}
+
+// closeWords ends what is open to tell peers.
+func (m made) closeWords() {
+	if m.id == 0 {
+		return
 	}
+	for _, w := range m.words {
+		w.endpoint.Close()
+	}
+	m.answers.Close()
 }
 
 // readyFor is how long a NIC stays ready: a guest that cannot be asked any more keeps nothing
@@ -54,8 +60,8 @@ func (m made) close() {
 const readyFor = 10 * time.Minute
 
 // Ready does beforehand what Configure would do and nobody notices: the NIC is brought up,
-// packets from the addresses that it will have are led out of it, and it has the IPv4 ones,
-// by themselves, without their subnet, and answers nobody who asks for them. Configure with the
+// packets from the addresses that it will have are led out of it, it has the IPv4 ones,
+// by themselves, without their subnet, and takes in what comes to those of IPv6 (takeIn), and answers nobody who asks for them. Configure with the
 // same addresses, table and gateways then does the rest, what peers wait for first (atOnce). A NIC that has addresses of
 // somebody else goes on answering for them, and is given no other before Configure. Without addresses, what
 // was made ready for that NIC is undone: it is down again; so it is after readyFor. Asked again for the same, where all of
@@ -193,11 +199,12 @@ func identical(a, b guest.Configure) bool {
 // stands says whether all that was made ready is as it was: other programs of the guest may think that the NIC is theirs.
 func stands(m made, link netlink.Link) bool {
 	have, err := dump.Addrs(link, netlink.FAMILY_V4)
-	if err != nil || link.Attrs().Flags&net.FlagUp == 0 || link.Attrs().Index != m.link.Attrs().Index {
+	taken, terr := takenIn(link)
+	if err != nil || terr != nil || link.Attrs().Flags&net.FlagUp == 0 || link.Attrs().Index != m.link.Attrs().Index {
 		return false
 	}
 	for _, addr := range m.early {
-		if !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) }) {
+		if !slices.Contains(taken, addr) && !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) }) {
 			return false
 		}
 	}

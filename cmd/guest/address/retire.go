@@ -213,6 +213,9 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
+	if err := dropTakenIn(addrs); err != nil {
+		return err
+	}
 	for _, addr := range addrs {
 		if err := unlead(addr); err != nil {
 			return err
@@ -263,8 +266,13 @@ func (b *Book) idle(links []netlink.Link, addrs []netip.Addr) error {
 	return nil
 }
 
-// dropAddr takes an address from a link, whatever its prefix is there.
+// dropAddr takes an address from a link, whatever its prefix is there, and takes in nothing more that comes to it.
 func dropAddr(link netlink.Link, addr netip.Addr) error {
+	if addr.Is6() {
+		if err := takeInNoMore(link, addr); err != nil {
+			return err
+		}
+	}
 	addrs, err := dump.Addrs(link, familyOf(addr))
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", link.Attrs().Name, err)

@@ -79,15 +79,7 @@ func (b *Book) signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, e
 		return nil, err
 	}
 	var ids []uint8
-	for _, v6 := range []bool{false, true} {
-		i := slices.IndexFunc(addrs, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
-		if i < 0 {
-			continue
-		}
-		want := mptcp.Endpoint{ID: id, Addr: addrs[i].Addr(), Dev: device, Flags: mptcp.FlagSignal}
-		if v6 {
-			want.ID++
-		}
+	for _, want := range endpointsOf(device, addrs, id) {
 		err := precedence.Behind(func() error { return ensureEndpoint(want, existing) })
 		if errors.Is(err, mptcp.ErrFull) {
 			continue // connections stay on their old addresses, and AwaitJoin says so
@@ -98,6 +90,21 @@ func (b *Book) signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, e
 		ids = append(ids, want.ID)
 	}
 	return ids, nil
+}
+
+// endpointsOf announce the first of addrs of each family by the pair of ids from id on.
+func endpointsOf(device string, addrs []netip.Prefix, id uint8) (all []mptcp.Endpoint) {
+	for i, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if at := slices.IndexFunc(addrs, ofFamily(family)); at >= 0 {
+			all = append(all, mptcp.Endpoint{ID: id + uint8(i), Addr: addrs[at].Addr(), Dev: device, Flags: mptcp.FlagSignal})
+		}
+	}
+	return all
+}
+
+// ofFamily says whether a prefix is of addr's family.
+func ofFamily(addr netip.Addr) func(netip.Prefix) bool {
+	return func(p netip.Prefix) bool { return p.Addr().Is6() == addr.Is6() }
 }
 
 // freePair is the first pair of ids from id on that no other's endpoint has, and of which no peer was told before.

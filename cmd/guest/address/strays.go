@@ -26,7 +26,7 @@ func (b *Book) settleStrange(link netlink.Link, addrs []netip.Prefix) error {
 	if _, err := dropStrays(link, addrs); err != nil {
 		return err
 	}
-	b.narrowed(link, slices.DeleteFunc(slices.Clone(addrs), func(p netip.Prefix) bool { return !p.Addr().Is4() }))
+	b.narrowed(link, addrs)
 	return b.widen(link.Attrs().HardwareAddr.String())
 }
 
@@ -44,6 +44,16 @@ func dropStrays(link netlink.Link, keep []netip.Prefix) (used bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	others := len(own) > len(strays)
+	taken, err := takenIn(link)
+	if err != nil {
+		return false, err
+	}
+	for _, addr := range taken {
+		if !slices.Contains(strays, addr) && !slices.ContainsFunc(keep, func(p netip.Prefix) bool { return p.Addr() == addr }) {
+			strays = append(strays, addr)
+		}
+	}
 	if len(strays) > 0 {
 		if main, err := leadsOut(link); err != nil || main {
 			return true, err
@@ -60,7 +70,7 @@ func dropStrays(link netlink.Link, keep []netip.Prefix) (used bool, err error) {
 			return false, err
 		}
 	}
-	return shared || len(own) > len(strays), nil
+	return shared || others, nil
 }
 
 // othersOn says whether a NIC has addresses of somebody else, or is a part of what has them: it is no spare one to them.

@@ -18,7 +18,7 @@ import (
 // packets has no room for them.
 var errCrowd = errors.New("there are too many peers")
 
-// Tell tells IPv4 peers of the address that the NIC was made ready for (Ready), and has it answer who asks for that. Configure
+// Tell tells peers of the addresses that the NIC was made ready for (Ready), and has it answer who asks for that of IPv4. Configure
 // with the same parameters then finds it done; what makes the NIC ready for something else, or for nothing, takes it back.
 func (b *Book) Tell(mac string) error {
 	b.mu.Lock()
@@ -30,7 +30,7 @@ func (b *Book) Tell(mac string) error {
 	mac = link.Attrs().HardwareAddr.String()
 	m, ok := b.ready[mac]
 	switch {
-	case m.told:
+	case len(m.words) > 0 && !slices.ContainsFunc(m.words, func(w word) bool { return !w.said }):
 		return nil
 	case !ok || !m.whole || m.id == 0:
 		err = errors.New("it was not made ready")
@@ -39,9 +39,7 @@ func (b *Book) Tell(mac string) error {
 	default:
 		if _, err = m.answers.WriteString(answersForOwn); err == nil {
 			b.receivers.Raise(firstFor)
-			err = m.endpoint.Add()
-			m.told = err == nil
-			b.ready[mac] = m
+			err = say(m.words)
 		}
 	}
 	if err != nil {
@@ -52,20 +50,25 @@ func (b *Book) Tell(mac string) error {
 
 // untell takes back what Tell told. Peers have heard of the id, so no other address has it (freePair).
 func (b *Book) untell(m made) error {
-	if !m.told {
+	if !m.told() {
 		return nil
 	}
 	if b.spent == nil || len(b.spent) >= mostSpent {
 		b.spent = make(map[uint8]bool)
 	}
 	b.spent[m.id] = true
-	e := m.endpoint.Endpoint()
 	existing, err := mptcp.Endpoints()
-	if err == nil && slices.ContainsFunc(existing, func(o mptcp.Endpoint) bool { return o.ID == e.ID && o.Addr == e.Addr }) { // else it is somebody else's
-		err = mptcp.DelEndpoint(e.ID, e.Addr)
-	}
 	if err != nil {
-		return fmt.Errorf("take back that peers were told of %s: %w", e.Addr, err)
+		return fmt.Errorf("take back what peers were told: %w", err)
+	}
+	for _, w := range m.words {
+		e := w.endpoint.Endpoint()
+		if !w.said || !slices.ContainsFunc(existing, func(o mptcp.Endpoint) bool { return o.ID == e.ID && o.Addr == e.Addr }) { // it is somebody else's
+			continue
+		}
+		if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+			return fmt.Errorf("take back that peers were told of %s: %w", e.Addr, err)
+		}
 	}
 	return nil
 }

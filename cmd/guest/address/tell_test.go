@@ -75,6 +75,78 @@ func TestToldBefore(t *testing.T) {
 	wantOn(t, "the main one", "own0", next.Addrs[0].String())
 }
 
+// TestToldOfBoth: peers are told of the first address of each family, by a pair of ids, and of IPv6 where there is nothing else.
+func TestToldOfBoth(t *testing.T) {
+	four, known := telling(t)
+	both := dual(four)
+	six := both
+	six.Addrs = both.Addrs[1:]
+	ofSix := endpointOf(six, 4)
+	for name, c := range map[string]struct {
+		next guest.Configure
+		want []mptcp.Endpoint
+		ids  []uint8
+	}{
+		"both":       {both, []mptcp.Endpoint{endpointOf(both, 3), ofSix}, []uint8{3, 4}},
+		"IPv6 alone": {six, []mptcp.Endpoint{ofSix}, []uint8{4}},
+	} {
+		var b Book
+		for _, err := range []error{b.Ready(c.next), b.Tell(c.next.MAC), b.Tell(c.next.MAC)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := known(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: told of %v, want %v", name, got, c.want)
+		}
+		if made, err := b.Configure(c.next); err != nil || !slices.Equal(made.EndpointIDs, c.ids) {
+			t.Errorf("%s: configured: %+v, %v", name, made, err)
+		}
+		if got := known(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: configured: told of %v, want %v", name, got, c.want)
+		}
+		if err := b.Drop([]netip.Addr{both.Addrs[0].Addr(), both.Addrs[1].Addr()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestToldOfOne: where peers cannot be told of one family, as somebody else has told them of its address since, what they were told of
+// the other is known: it is taken back where the guest stays, and the rest is told where it arrives.
+func TestToldOfOne(t *testing.T) {
+	next, known := telling(t)
+	next = dual(next)
+	theirs := mptcp.Endpoint{ID: 4, Addr: next.Addrs[1].Addr(), Flags: mptcp.FlagSignal}
+	var b Book
+	told := func() {
+		t.Helper()
+		if err := errors.Join(b.Ready(next), mptcp.AddEndpoint(theirs)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Tell(next.MAC); err == nil {
+			t.Error("told of an address that was told of already")
+		}
+		if got := known(); !slices.Contains(got, theirs) || len(got) != 2 {
+			t.Fatalf("told of %v", got)
+		}
+	}
+	told()
+	if err := b.Ready(guest.Configure{MAC: next.MAC}); err != nil {
+		t.Fatal(err)
+	}
+	if got := known(); !slices.Equal(got, []mptcp.Endpoint{theirs}) {
+		t.Errorf("the guest stays: %v is left, want %v", got, theirs)
+	}
+	forgetEndpoints(t)
+	told()
+	if made, err := b.Configure(next); err != nil || !slices.Equal(made.EndpointIDs, []uint8{5, 6}) { // 3 is spent
+		t.Errorf("configured: %+v, %v", made, err)
+	}
+	if got := known(); !slices.Equal(got, []mptcp.Endpoint{endpointOf(next, 5), {ID: 6, Addr: theirs.Addr, Dev: "own0", Flags: mptcp.FlagSignal}}) {
+		t.Errorf("configured: told of %v", got)
+	}
+}
+
 // TestToldForNothing: what peers were told is taken back where the guest stays, or gets something else, and they are told of no
 // other address by the same id.
 func TestToldForNothing(t *testing.T) {
