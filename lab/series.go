@@ -71,7 +71,7 @@ func (r *run) pathSeries(s *report.Series, rel func(int64) float64) {
 			all[i] = append(all[i], wireSample{at: began})
 		}
 		all[i] = append(all[i], samples...)
-		if m.report != nil { // what it had sent in the end is no reading of its own
+		if m.report != nil && m.report.WireBytes != nil { // what it had sent in the end is no reading of its own
 			all[i] = append(all[i], wireSample{m.over, m.report.WireBytes})
 		}
 	}

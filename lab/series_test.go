@@ -46,6 +46,25 @@ func TestPathsOfMovesAtTheSameTime(t *testing.T) {
 	}
 }
 
+// TestPathsBesideALostSource: of a migration whose source's agent is gone nobody knows what it sent in the end; what it was
+// last told to have sent stays, and what another sends beside it is seen.
+func TestPathsBesideALostSource(t *testing.T) {
+	zero := time.Unix(1000, 0)
+	reading := func(s, bytes int) wireSample {
+		return wireSample{zero.Add(time.Duration(s) * time.Second), map[string]int64{"p-p": int64(bytes)}}
+	}
+	over := zero.Add(8 * time.Second)
+	moves := []*move{
+		{over: over, wire: []wireSample{reading(1, 100), reading(2, 200)}, report: &record.Report{}},
+		{over: over, wire: []wireSample{reading(3, 50), reading(7, 150)}, report: &record.Report{WireBytes: map[string]int64{"p-p": 150}}},
+	}
+	r := &run{zero: zero, moves: moves, w: &world{scenario: &scenario.Scenario{}}}
+	want := []report.PathSeries{{Path: "p-p", T: report.Column{1, 2, 3, 7}, Bytes: report.Column{100, 200, 250, 350}}}
+	if diff := cmp.Diff(want, r.series().Paths); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 // TestPathsOfAStoppedGuest: what a migration sent while its guest stood still, of which nobody tells meanwhile, is there when
 // the last page is.
 func TestPathsOfAStoppedGuest(t *testing.T) {

@@ -109,7 +109,7 @@ func (b *namesBelow) add(p *picture, middle float64, text string) {
 	}
 }
 
-// put adds one that is worth its place in any picture.
+// put adds one however many there are, where a row has room for it: tables have all.
 func (b *namesBelow) put(p *picture, middle float64, text, class string) {
 	for row := range b.full {
 		left := max(middle-textWidth(text)/2, picLeft-40)
