@@ -32,7 +32,7 @@ func (m *outgoing) wireSince() map[string]int64 {
 	if !m.work.wire.Begun() { // an agent that was started again, and sent nothing yet
 		return m.rec.Snapshot().WireBytes
 	}
-	return m.work.wire.Since(m.wireBytes(), m.plan.Insecure)
+	return m.work.wire.Since(m.wireBytes, m.plan.Insecure)
 }
 
 // countWire notes what the migration sent.

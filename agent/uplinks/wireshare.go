@@ -86,17 +86,7 @@ func (s *WireShare) sent() int64 {
 	return sum
 }
 
-// Part is its share of what was counted since it was settled, or began, 0 to 1.
-func (s *WireShare) Part() float64 {
-	if s == nil {
-		return 1
-	}
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	return s.part()
-}
-
-// part is Part, called with the mutex held.
+// part is its share of what was counted since it was settled, or began, 0 to 1. It is called with the mutex held.
 func (s *WireShare) part() float64 {
 	own := s.sent() - s.settled
 	all := own
@@ -109,8 +99,9 @@ func (s *WireShare) part() float64 {
 	return float64(own) / float64(all)
 }
 
-// Settle is Part, too. Where nobody else is there, or somebody has begun or ceased to send, what comes from now on is parted anew, and anew
-// says so: the others' bytes of then are not on the paths of what was sent before.
+// Settle is its share of what was counted since it was settled, or began, 0 to 1. Where nobody else is there, or somebody
+// has begun or ceased to send, what comes from now on is parted anew, and anew says so: the others' bytes of then are not
+// on the paths of what was sent before.
 func (s *WireShare) Settle() (part float64, anew bool) {
 	if s == nil {
 		return 1, false

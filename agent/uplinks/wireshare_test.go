@@ -12,7 +12,7 @@ func TestWireShares(t *testing.T) {
 	var a, b, c int64
 	want := func(name string, s *WireShare, part float64) {
 		t.Helper()
-		if got := s.Part(); math.Abs(got-part) > 1e-9 {
+		if got := s.part(); math.Abs(got-part) > 1e-9 {
 			t.Errorf("%s: %v, want %v", name, got, part)
 		}
 	}
@@ -53,7 +53,9 @@ func TestWireShares(t *testing.T) {
 	var none *WireShare
 	none.Follow(nil)
 	none.Leave()
-	want("none", none, 1)
+	if part, anew := none.Settle(); part != 1 || anew {
+		t.Errorf("none: %v, %v", part, anew)
+	}
 	if len(w.active["rome"]) != 1 || len(w.active["paris"]) != 1 {
 		t.Errorf("active: %v", w.active)
 	}

@@ -152,8 +152,8 @@ func (b *Book) atOnce(m made, p guest.Configure) (ids []uint8) {
 // say meanwhile, were seen to wait there for 280 ms.
 const firstFor = time.Second
 
-// there says whether the NIC still had the addresses that it was given early, and gives it those that were taken
-// away since: other programs of the guest may think that the NIC is theirs. It is asked once peers are told, who
+// there says whether the NIC still had the addresses that it was given early, and their routes, and gives it those that
+// were taken away since: other programs of the guest may think that the NIC is theirs. It is asked once peers are told, who
 // come a round trip later.
 func there(m made) bool {
 	all := true
@@ -165,6 +165,25 @@ func there(m made) bool {
 			continue
 		}
 		if err := netlink.AddrAdd(m.link, &netlink.Addr{IPNet: ipNet(host(addr))}); !errors.Is(err, unix.EEXIST) {
+			all = false
+		}
+	}
+	return leads(m) && all
+}
+
+// leads says whether what leads packets out of the NIC by m's gateways was there still, and leads them again: such routes
+// go with a NIC that is set down, and addresses of IPv4 stay.
+func leads(m made) bool {
+	all := true
+	for _, gateway := range []netip.Addr{m.GatewayV4, m.GatewayV6} {
+		if !gateway.IsValid() || !slices.ContainsFunc(m.Addrs, ofFamily(gateway)) {
+			continue
+		}
+		route := everythingBy(m.link, gateway, m.Table)
+		if gateway.Is6() {
+			route.Flags = 0 // see defaultRoute
+		}
+		if !errors.Is(netlink.RouteAdd(&route), unix.EEXIST) {
 			all = false
 		}
 	}

@@ -32,7 +32,7 @@ func (b *Book) settleStrange(link netlink.Link, addrs []netip.Prefix) error {
 
 // dropStrays takes from a spare NIC the addresses, but those of keep, that an earlier run of this program gave
 // it: where the NIC is about to be used they may be another's, and it would answer for them. They are told from
-// others' by a rule of ours that leads from them. What another NIC has as well is kept on that for those who
+// others' by a rule of ours that leads from them, or a route that takes in what comes to them. What another NIC has as well is kept on that for those who
 // use it; a NIC by which everything goes is in use. used says that addresses are left.
 func dropStrays(link netlink.Link, keep []netip.Prefix) (used bool, err error) {
 	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)

@@ -11,6 +11,8 @@ import (
 
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
 )
 
 // telling is a NIC whose IPv4 peers can be told of what it is ready for by the ids from 3 on, and says who is told of what.
@@ -29,6 +31,45 @@ func telling(t *testing.T) (next guest.Configure, known func() []mptcp.Endpoint)
 			t.Fatal(err)
 		}
 		return endpoints
+	}
+}
+
+// TestDownSinceItWasReady: a NIC that was set down, or whose routes were flushed, since it was made ready is up and leads
+// as it should once it is configured, though it has its IPv4 address still.
+func TestDownSinceItWasReady(t *testing.T) {
+	next, _ := telling(t)
+	link, err := netlink.LinkByName("own0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flush := func() error {
+		return netlink.RouteDel(new(everythingBy(link, next.GatewayV4, next.Table)))
+	}
+	for what, take := range map[string]func() error{
+		"nothing":    func() error { return nil },
+		"down":       func() error { return netlink.LinkSetDown(link) },
+		"down, up":   func() error { return errors.Join(netlink.LinkSetDown(link), netlink.LinkSetUp(link)) },
+		"its routes": flush,
+	} {
+		var b Book
+		for _, err := range []error{b.Ready(next), b.Tell(next.MAC), take()} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := b.Configure(next)
+		if err := errors.Join(err, b.MakeMain(next.MAC)); err != nil {
+			t.Errorf("%s was taken: %v", what, err)
+		}
+		if now, err := netlink.LinkByName("own0"); err != nil || now.Attrs().Flags&net.FlagUp == 0 {
+			t.Errorf("%s was taken: the NIC is down, %v", what, err)
+		}
+		if err := flush(); err != nil {
+			t.Errorf("%s was taken: nothing leads out of the NIC: %v", what, err)
+		}
+		if err := b.Retire(guest.Retire{Addrs: []netip.Addr{next.Addrs[0].Addr()}, MAC: next.MAC}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
