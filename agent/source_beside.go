@@ -11,8 +11,10 @@ import (
 	"godwit/policy"
 )
 
-// beside are the migrations that are under way there just now, by the same paths, their guests, and what each has yet to send.
+// beside are the migrations that are under way there just now, by the same paths, their guests, and what each has yet to
+// send. Those that did not know of this one are told, unless it is only asked for (Agent.Plan), and moves nobody.
 func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
+	moves := m.a.records.Find(m.plan.ID) != nil
 	for _, rec := range m.a.records.All() {
 		rep := rec.Snapshot()
 		if rep.ID == m.plan.ID || rep.From != m.plan.From || rep.To != m.plan.To || rep.Outcome != "" || rep.Resumed != 0 {
@@ -26,7 +28,7 @@ func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 			one.Most = other.bandwidth.Bits()
 		}
 		ids, names, all = append(ids, rep.ID), append(names, rep.Guest), append(all, one)
-		if rep.Predicted != nil && !slices.Contains(rep.Predicted.Beside, m.plan.ID) {
+		if moves && rep.Predicted != nil && !slices.Contains(rep.Predicted.Beside, m.plan.ID) {
 			rec.NoteOnce(fmt.Sprintf("%s moves there, too, since this was foreseen: as long as both do they share the paths, and it takes longer", m.plan.Guest))
 		}
 	}

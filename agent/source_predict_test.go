@@ -106,6 +106,7 @@ func TestSpeedOfStopcopy(t *testing.T) {
 func TestForecastSaysWhatItRestsOn(t *testing.T) {
 	m, n := budgeted(t, "stopcopy", 300*time.Millisecond, 20*time.Millisecond)
 	m.work.facts.Accel, m.work.facts.Memory, m.work.offer.Touched = "tcg", 1<<30, 1<<30
+	m.a.records.Add(m.rec)
 	for id, to := range map[string]string{"m-00000002": "rome", "m-00000003": "oslo", "m-00000004": "rome, and counts"} {
 		counts := strings.Contains(to, "counts")
 		to = strings.TrimSuffix(to, ", and counts")
