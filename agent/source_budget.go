@@ -107,6 +107,9 @@ func (m *outgoing) noteForecast(f policy.Forecast, unsure bool) {
 	case m.work.mayFollow:
 		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %s, and the downtime budget is %v: it may begin again with mode hybrid, in which the rest of memory follows the guest",
 			about, m.plan.Downtime))
+	case mayHandEarly(m.plan) && !m.limitTooLow():
+		m.rec.Note(fmt.Sprintf("as foreseen the guest will stand still for about %s, and the downtime budget is %v: the rest of memory follows it all the same",
+			about, m.plan.Downtime))
 	default:
 		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %s, and the downtime budget is %v: it may be given up; %s",
 			about, m.plan.Downtime, m.cures()))

@@ -179,6 +179,24 @@ func TestForecastBeyondTheBudget(t *testing.T) {
 	}
 }
 
+// TestForecastOfWhatFollows: a pause beyond the budget of a guest whose rest follows it has nothing given up, nor does less load make it shorter; a limit
+// of bandwidth that leaves its devices no room does have it given up.
+func TestForecastOfWhatFollows(t *testing.T) {
+	for _, mode := range []string{"postcopy", "hybrid"} {
+		for limit, follows := range map[int64]bool{0: true, 100_000: false} {
+			m, n := budgeted(t, mode, 300*time.Millisecond, 200*time.Millisecond)
+			agenttest.Refused(t, mode, m.budgetFits(n), "")
+			m.bandwidth.Set(limit)
+			m.predict(t.Context(), n, &sample.Basis{Bytes: 160 << 20, Content: 160 << 20, Ratio: 1, Again: 1, DirtyRate: 15e6, Written: 32 << 20})
+			notes := strings.Join(m.rec.Snapshot().Notes, "; ")
+			if !strings.Contains(notes, "stand still for about") || !strings.Contains(notes, "budget is 300ms") ||
+				strings.Contains(notes, "the rest of memory follows it all the same") != follows || strings.Contains(notes, "given up; allow") == follows {
+				t.Errorf("%s, limited to %d bit/s: %q", mode, limit, notes)
+			}
+		}
+	}
+}
+
 // TestLimitTooLow: where the limit of bandwidth alone makes the pause too long nothing follows the guest, and what is
 // to be changed is said; a limit that leaves the devices room changes nothing.
 func TestLimitTooLow(t *testing.T) {
