@@ -45,7 +45,7 @@ func (m *outgoing) together(paths []peer.Path) int64 {
 	return rate
 }
 
-// yetToSend is what of a migration is foreseen to be sent yet, bytes; -1: nothing was foreseen.
+// yetToSend is what of a migration is foreseen to be sent yet, bytes; -1: nothing was foreseen, or it goes on beyond that.
 func yetToSend(rep *record.Report) int64 {
 	if rep.Predicted == nil {
 		return -1
@@ -54,7 +54,13 @@ func yetToSend(rep *record.Report) int64 {
 	for _, sent := range rep.WireBytes {
 		left -= sent
 	}
-	return max(0, left)
+	switch {
+	case left > 0:
+		return left
+	case rep.MemoryDone == 0:
+		return -1
+	}
+	return 0
 }
 
 // noteBeside says who else moves there: what both bring goes once only as long as both are on their way, which nobody foresees.

@@ -138,21 +138,23 @@ func TestForecastSaysWhatItRestsOn(t *testing.T) {
 	}
 }
 
-// TestForecastBesideOthers: what others have yet to send over the same paths, as far as their bandwidth lets them, makes it longer.
+// TestForecastBesideOthers: what others have yet to send over the same paths, as far as their bandwidth lets them, makes it longer; of one that goes on though it
+// has sent all that was foreseen nobody knows for how long.
 func TestForecastBesideOthers(t *testing.T) {
 	const bytes = 200 << 20
 	for name, c := range map[string]struct {
 		predicted, sent int64 // of the other; no prediction: it is not foreseen yet
-		ended           bool
+		ended, copied   bool
 		most            int64
 		times           float64 // as long
 	}{
-		"it has all to send":       {300 << 20, 0, false, 0, 2},
-		"it is in check":           {0, 0, false, 0, 2},
-		"half as much is left":     {300 << 20, 200 << 20, false, 0, 1.5},
-		"it has sent more":         {300 << 20, 400 << 20, false, 0, 1},
-		"it has ended":             {300 << 20, 0, true, 0, 1},
-		"its bandwidth is limited": {300 << 20, 0, false, 19e6, 1.25},
+		"it has all to send":       {300 << 20, 0, false, false, 0, 2},
+		"it is in check":           {0, 0, false, false, 0, 2},
+		"half as much is left":     {300 << 20, 200 << 20, false, false, 0, 1.5},
+		"it has sent more":         {300 << 20, 400 << 20, false, false, 0, 2},
+		"more, and that was all":   {300 << 20, 400 << 20, false, true, 0, 1},
+		"it has ended":             {300 << 20, 0, true, false, 0, 1},
+		"its bandwidth is limited": {300 << 20, 0, false, false, 19e6, 1.25},
 	} {
 		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 		m.plan.Transfer, m.a.outgoing = "qemu-tcp", map[string]*outgoing{}
@@ -165,6 +167,9 @@ func TestForecastBesideOthers(t *testing.T) {
 		other.rec.Edit(func(r *record.Report) {
 			if r.WireBytes = map[string]int64{"public-public": c.sent}; c.predicted > 0 {
 				r.Predicted = &record.Prediction{WireBytes: c.predicted}
+			}
+			if c.copied {
+				r.MemoryDone = 1
 			}
 		})
 		m.a.records.Add(other.rec)
