@@ -50,3 +50,42 @@ func TestBeside(t *testing.T) {
 		t.Errorf("a guest that stands still: %+v, and alone %+v", got, alone)
 	}
 }
+
+// TestBesideSendsNoMore: no more of what a guest writes in a pass goes again than went in it, however long others make it; nor does more go of a guest
+// whose rest follows it. What others have left once all was read makes what follows longer, too.
+func TestBesideSendsNoMore(t *testing.T) {
+	const memory = 256 << 20
+	for name, c := range map[string]struct {
+		facts Facts
+		most  float64 // times as many bytes beside nine as alone
+	}{
+		"it writes little":             {Facts{DirtyRate: 1e5}, 1.1},
+		"as fast as the paths carry":   {Facts{DirtyRate: 1 << 40}, 1},
+		"the rest follows after some":  {Facts{DirtyRate: 10e6, Written: 200 << 20, Follows: true}, 1.1},
+		"fast, and the rest follows":   {Facts{DirtyRate: 1 << 40, Follows: true}, 1},
+		"it follows at once":           {Facts{DirtyRate: 10e6, Written: 200 << 20, Early: true}, 1},
+		"it follows, and hosts matter": {Facts{DirtyRate: 10e6, Speed: 5e6, Follows: true}, 1.1},
+	} {
+		c.facts.Memory, c.facts.Content, c.facts.Rate, c.facts.RTT, c.facts.Budget = memory, memory, 100_000_000, 20*ms, 300*ms
+		alone := Predict(c.facts)
+		for range 9 {
+			c.facts.Beside = append(c.facts.Beside, Beside{Left: -1})
+		}
+		beside := Predict(c.facts)
+		if got := float64(beside.WireBytes) / float64(alone.WireBytes); got < 0.999 || got > c.most+0.001 {
+			t.Errorf("%s: %d MB beside nine, %d MB alone, want %.1f times as many at most", name, beside.WireBytes/mega, alone.WireBytes/mega, c.most)
+		}
+		if c.facts.Beside[0].Left != -1 {
+			t.Fatalf("%s: what it was asked with is changed: %+v", name, c.facts.Beside)
+		}
+	}
+	f := Facts{Memory: memory, Content: memory, Rate: 100_000_000, RTT: 20 * ms, Budget: 300 * ms, DirtyRate: 6e6}
+	var took []time.Duration
+	for _, left := range []int64{memory * 104 / 100, memory * 208 / 100} {
+		f.Beside = []Beside{{Left: left}}
+		took = append(took, Predict(f).Migration)
+	}
+	if took[1] < took[0]+5*time.Second {
+		t.Errorf("beside one that is as long: %v, and one that is twice as long: %v", took[0], took[1])
+	}
+}

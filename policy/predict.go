@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -90,18 +91,19 @@ func Predict(f Facts) Forecast {
 	f.LastRTT = cmp.Or(f.LastRTT, f.RTT)
 	carried := float64(cmp.Or(f.Rate, assumedRate)) / 8 * carriedShare
 	first := f.first()
-	pass := max(first/carried, f.handling(float64(f.Content))) // seconds
-	handles := carried / (f.Again * framing)                   // of what is written again, bytes per second
+	alone := max(first/carried, f.handling(float64(f.Content))) // seconds
+	handles := carried / (f.Again * framing)                    // of what is written again, bytes per second
 	if f.Speed > 0 {
 		handles = min(handles, float64(f.Speed))
 	}
-	if !f.Stopped && len(f.Beside) > 0 { // others give way to a guest that stands still
-		most := max(carried, float64(f.Paths)/8*carriedShare)
-		disks := float64(f.Disks.Packed) * framing / most
-		pass = f.amid(first+disks*most, most, pass+disks) - disks
+	if f.Beside = slices.Clone(f.Beside); f.Stopped { // others give way to a guest that stands still
+		f.Beside = nil
 	}
+	most := max(carried, float64(f.Paths)/8*carriedShare)
+	disksTake := float64(f.Disks.Packed) * framing / most
+	pass := f.amid(first+disksTake*most, most, alone+disksTake) - disksTake
 	dirty, throttled := f.writing(first, carried, handles)
-	took, again, follows := f.copying(pass, dirty, handles)
+	took, again, follows := f.copying(alone, pass, dirty, handles, most)
 	look := f.pause(first, dirty, handles, follows)
 	look.Goodput = int64(carried)
 	disks := f.Disks.Seeding(carried)
@@ -149,26 +151,27 @@ const mostLost = 0.9
 // mostAgain is the share of a round that is sent again at most, as foreseen: a round that never ends is not.
 const mostAgain = 0.95
 
-// copying is how long memory is copied, of which one pass takes so long, until the guest may be stopped (seconds), how many
-// bytes of it go once more, and whether the rest follows the guest.
-func (f Facts) copying(pass, dirty, handles float64) (took, again float64, follows bool) {
+// copying is how long memory is copied, of which one pass takes so long, and alone so long, until the guest may be stopped
+// (seconds), how many bytes of it go once more, and whether the rest follows the guest. most is what the paths carry.
+func (f Facts) copying(alone, pass, dirty, handles, most float64) (took, again float64, follows bool) {
 	const short = 1e-5 // no round matters that is shorter
 	took = pass
 	stale := 0
-	for round := pass; round > short && !(stale >= staleRounds && round < f.Budget.Seconds()); {
-		written := min(f.written(dirty, round), mostAgain*handles*round)
+	for round, lasts := alone, pass; round > short && !(stale >= staleRounds && lasts < f.Budget.Seconds()); {
+		written := min(f.written(dirty, lasts), mostAgain*handles*round)
 		again += written
 		if f.Written > 0 && written/handles > 0.9*round { // see Copying
 			stale++
 		}
 		round = written / handles
-		took += round
+		lasts = f.amid(written*f.Again*framing, most, round)
+		took += lasts
 	}
 	follows = f.Early || f.Follows && took > FollowRounds*pass
 	if !follows {
 		return took, again, false
 	}
-	took, again = FollowRounds*pass, (FollowRounds-1)*pass*handles
+	took, again = FollowRounds*pass, (FollowRounds-1)*alone*handles
 	if f.Early { // all is read, however fast it is sent, and what is written meanwhile replaces what waits
 		took, again = pass, 0
 		if f.Speed > 0 {
