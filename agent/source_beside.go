@@ -36,14 +36,9 @@ func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 	return ids, names, all
 }
 
-// together is what the paths carry, whatever of it this migration may take, bit/s; 0: nobody knows.
-func (m *outgoing) together(paths []peer.Path) int64 {
-	rate := ways.Rate(m.answering(paths))
-	if m.carry > 0 && m.carry < rate { // as its last try has shown
-		return m.carry
-	}
-	return rate
-}
+// together is what the paths carry, whatever of it this migration may take, or its last try got beside others, bit/s; 0:
+// nobody knows.
+func (m *outgoing) together(paths []peer.Path) int64 { return ways.Rate(m.answering(paths)) }
 
 // yetToSend is what of a migration is foreseen to be sent yet, bytes; -1: nothing was foreseen, or it goes on beyond that.
 func yetToSend(rep *record.Report) int64 {

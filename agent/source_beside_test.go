@@ -38,3 +38,21 @@ func TestPlanTellsNobody(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedOnce: what the last try has shown that it gets of the paths, beside others, is not shared with these once more.
+func TestSharedOnce(t *testing.T) {
+	const bytes = 200 << 20
+	for name, c := range map[string]struct {
+		carry int64
+		times float64 // as long as alone at all that the paths carry
+	}{"first try": {0, 2}, "a second, with half of the paths": {50e6, 2}, "a second, with a quarter of them": {25e6, 4}} {
+		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+		m.plan.Transfer, m.carry = "qemu-tcp", c.carry
+		moving(m, "m-00000002", "db", 300<<20, 0)
+		m.predict(t.Context(), n, &sample.Basis{Bytes: bytes, Content: bytes, Ratio: 1, Again: 1})
+		const copied = bytes * 1.04 / (0.95 * 100e6 / 8)
+		if got := m.rec.Snapshot().Predicted.MigrationS / copied; got < c.times || got > c.times+0.1 {
+			t.Errorf("%s: %.2f times as long, want %.2f", name, got, c.times)
+		}
+	}
+}
