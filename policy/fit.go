@@ -135,10 +135,12 @@ type Copying struct {
 	work  time.Duration // Look.Work of that
 	stale int           // rounds in turn that did not better it
 
-	pass   int64         // last pass seen
-	begun  time.Duration // downtime foreseen as the shortest pass but the first began; 0: none has
-	least  int64         // Left, at its least in this pass; 0 where that is no shorter one
-	gained time.Duration // when it last came nearer to its end
+	pass    int64         // last pass seen
+	before  time.Duration // downtime foreseen as this one began; 0: none was
+	shorter bool          // it is shorter than the one before
+	begun   time.Duration // downtime foreseen as the shortest pass but the first began; 0: none has
+	least   int64         // Left, at its least in this pass; 0 where that is no shorter one
+	gained  time.Duration // when it last came nearer to its end
 }
 
 // Verdict of a look.
@@ -177,6 +179,7 @@ func (c *Copying) begin(pass, left int64, l Look) {
 	}
 	c.pass, c.least = pass, 0
 	d := l.Downtime(c.RTT)
+	c.shorter, c.before = c.before != 0 && d < c.before*9/10, d
 	if pass > 1 && c.begun != 0 && d >= c.begun*9/10 {
 		return
 	}
@@ -186,9 +189,10 @@ func (c *Copying) begin(pass, left int64, l Look) {
 	}
 }
 
-// Barely says whether a copy goes on though it came no nearer to its end for long, and fits no budget: chance alone ends it now, or its limit.
+// Barely says whether a copy goes on though it came no nearer to its end for long, and fits no budget: chance alone ends it
+// now, or its limit. Over a path that got slow a pass may be longer than the shortest, and shorter than the one before.
 func (c *Copying) Barely(at time.Duration) bool {
-	return c.stale >= staleRounds && !c.Fits() && at-c.gained > barely+c.begun
+	return c.stale >= staleRounds && !c.shorter && !c.Fits() && at-c.gained > barely+c.begun
 }
 
 // See takes a look and decides. What remains is exact when a round has just

@@ -231,6 +231,29 @@ func TestBarely(t *testing.T) {
 	}
 }
 
+// TestBarelyAfterSlower: over a path that got slow in a late round none is as short for long as the shortest before, though each
+// is shorter than the one before: rounds do get shorter, until they do not.
+func TestBarelyAfterSlower(t *testing.T) {
+	for name, pass := range map[string]int64{"each round is a pass": 0, "a pass of many rounds": 1} {
+		copying, at := Copying{Budget: 100 * ms}, time.Duration(0)
+		round := int64(1)
+		for i, c := range []struct {
+			left, carries int64 // MB, MB/s
+			barely        bool
+		}{{90, 9, false}, {4, 4, false}, {36, 1, false}, {24, 1, false}, {16, 1, false}, {11, 1, false}, {7, 1, false}, {7, 1, true}} {
+			for looks := range 1 + pass*9 {
+				look := Look{At: at, Round: round, Remaining: c.left*mega - tail - looks*mega/100, Goodput: c.carries * mega, Pass: pass * int64(i+1)}
+				copying.See(look)
+				round++
+			}
+			at += time.Duration(c.left/c.carries) * time.Second
+			if got := copying.Barely(at - 100*ms); got != c.barely && (pass == 0 || i > 2) {
+				t.Errorf("%s: at the end of pass %d of %d MB: %v", name, i+1, c.left, got)
+			}
+		}
+	}
+}
+
 func TestBest(t *testing.T) {
 	copying := Copying{Budget: 300 * ms}
 	if pause, work := copying.Best(); pause != 0 || work != 0 {
