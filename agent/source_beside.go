@@ -29,7 +29,7 @@ func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 		}
 		ids, names, all = append(ids, rep.ID), append(names, rep.Guest), append(all, one)
 		if moves && rep.Predicted != nil && !slices.Contains(rep.Predicted.Beside, m.plan.ID) {
-			rec.NoteOnce(fmt.Sprintf("%s moves there, too, since this was foreseen: as long as both do they share the paths, and it takes longer", m.plan.Guest))
+			rec.NoteOnce("other guests move there, too, since this was foreseen: as long as they do they share the paths, and it takes longer")
 		}
 	}
 	slices.Sort(names)

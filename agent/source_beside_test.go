@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +55,27 @@ func TestSharedOnce(t *testing.T) {
 		const copied = bytes * 1.04 / (0.95 * 100e6 / 8)
 		if got := m.rec.Snapshot().Predicted.MigrationS / copied; got < c.times || got > c.times+0.1 {
 			t.Errorf("%s: %.2f times as long, want %.2f", name, got, c.times)
+		}
+	}
+}
+
+// TestManyAtOnceAreToldOnce: of ten guests that move there at once each is told once that others do since its forecast, not once of each.
+func TestManyAtOnceAreToldOnce(t *testing.T) {
+	first, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+	var all []*outgoing
+	for i := range 10 {
+		m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+		m.a, m.plan.Transfer = first.a, "qemu-tcp"
+		m.plan.ID, m.plan.Guest = fmt.Sprintf("m-%08x", i+1), fmt.Sprintf("g%d", i)
+		m.rec = record.New("paris", m.plan, time.Now())
+		m.a.records.Add(m.rec)
+		m.predict(t.Context(), n, &sample.Basis{Bytes: 1 << 28, Content: 1 << 28, Ratio: 1, Again: 1})
+		all = append(all, m)
+	}
+	for i, m := range all {
+		notes := strings.Join(m.rec.Snapshot().Notes, "; ")
+		if got, want := strings.Count(notes, "since this was foreseen"), min(1, len(all)-1-i); got != want {
+			t.Errorf("%s is told %d times, want %d: %s", m.plan.Guest, got, want, notes)
 		}
 	}
 }

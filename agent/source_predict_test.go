@@ -117,7 +117,7 @@ func TestForecastSaysWhatItRestsOn(t *testing.T) {
 			}
 		})
 		defer func() {
-			if said := strings.Contains(strings.Join(rec.Snapshot().Notes, "; "), "web moves there, too, since this was foreseen"); said != (to == "rome" && !counts) {
+			if said := strings.Contains(strings.Join(rec.Snapshot().Notes, "; "), "other guests move there, too, since this was foreseen"); said != (to == "rome" && !counts) {
 				t.Errorf("the one to %s is told: %v", to, said)
 			}
 		}()
