@@ -131,11 +131,14 @@ func (r *Record) Note(text string) {
 
 // NoteOnce is note, but for what has been said already.
 func (r *Record) NoteOnce(text string) {
-	r.mu.Lock()
-	said := slices.Contains(r.report.Notes, text)
-	r.mu.Unlock()
+	said := false
+	r.Edit(func(rep *Report) { // several may say the same at once
+		if said = slices.Contains(rep.Notes, text); !said {
+			rep.Notes = withOne(rep.Notes, text, mostNotes)
+		}
+	})
 	if !said {
-		r.Note(text)
+		r.Add(Event{Kind: "note", Text: text})
 	}
 }
 

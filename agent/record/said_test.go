@@ -3,7 +3,9 @@ package record
 import (
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"godwit/migration"
 )
@@ -71,4 +73,23 @@ func FuzzReported(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestNoteOnceAtOnce: what several say at the same time is noted once.
+func TestNoteOnceAtOnce(t *testing.T) {
+	for range 50 {
+		r := New("paris", migration.Plan{ID: "m-00000001"}, time.Now())
+		begin, said := make(chan struct{}), sync.WaitGroup{}
+		for range 8 {
+			said.Go(func() {
+				<-begin
+				r.NoteOnce("others move there, too")
+			})
+		}
+		close(begin)
+		said.Wait()
+		if notes := r.Snapshot().Notes; len(notes) != 1 || len(r.events) != 1 {
+			t.Fatalf("%q, %d events", notes, len(r.events))
+		}
+	}
 }
