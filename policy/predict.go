@@ -114,7 +114,7 @@ func Predict(f Facts) Forecast {
 		look.Remaining, look.Work = int64(first), seconds(pass)
 	}
 	lost := Loses{f.Lost, f.LastRTT}.Arrives(float64(look.Remaining+look.tail())) - f.LastRTT // each time a whole round trip
-	downtime, settles := f.stands(stopping+look.Downtime(f.LastRTT)+lost, throttled > 0, follows)
+	downtime, settles := f.stands(stopping+look.Downtime(f.LastRTT)+lost, throttled == 0 && !f.Follows && share(dirty, handles) >= converging, follows)
 	downtime = max(downtime, Least(f.LastRTT, f.Tail, look.Goodput)) // no budget makes the way shorter
 	beside := preparing + switching + (preparingTrips+switchingTrips)*f.RTT
 	if !f.Stopped {
@@ -130,16 +130,17 @@ func Predict(f Facts) Forecast {
 	}
 }
 
-// stands is how long a guest is foreseen to stand still whose pause would be that of what is left, and Forecast.Settles. Where the rest of memory follows
-// it that is without a budget, and longer: as QEMU loads their devices, virtio's read their rings (hw/virtio/virtio.c, virtio_load), which the guest wrote to
-// last and are missing.
-func (f Facts) stands(pause time.Duration, throttled, follows bool) (stands, settles time.Duration) {
+// stands is how long a guest is foreseen to stand still whose pause would be that of what is left, and Forecast.Settles, where
+// barely says that rounds get no shorter. Where the rest of memory follows it that is without a budget, and longer: as QEMU
+// loads their devices, virtio's read their rings (hw/virtio/virtio.c, virtio_load), which the guest wrote to last and are
+// missing.
+func (f Facts) stands(pause time.Duration, barely, follows bool) (stands, settles time.Duration) {
 	switch {
 	case follows:
 		return pause + f.LastRTT, 0
 	case f.Stopped: // which no budget keeps short
 		return pause, 0
-	case pause > f.Budget && !f.Follows && !throttled:
+	case pause > f.Budget && barely:
 		settles = pause
 	}
 	return min(pause, max(f.Budget, pause/2)), settles
@@ -204,11 +205,14 @@ func (f Facts) settled(dirty, handles float64) float64 {
 	return left
 }
 
+// share is that of a round which is sent again, as foreseen, where all that is written counts.
+func share(dirty, handles float64) float64 { return min(dirty/handles, mostAgain) }
+
 // pause is what will be left when the guest is stopped.
 func (f Facts) pause(first, dirty, handles float64, follows bool) Look {
 	left := f.written(min(dirty, mostAgain*handles), between.Seconds())
 	look := Look{Remaining: int64(left * f.Again * framing), Tail: f.Tail, Work: seconds(f.handling(left))}
-	if share := min(dirty/handles, mostAgain); share >= converging && !follows {
+	if share := share(dirty, handles); share >= converging && !follows {
 		most := share * share * first
 		if f.Written > 0 {
 			most = min(most, f.settled(dirty, handles)*f.Again*framing)

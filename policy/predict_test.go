@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"math"
 	"testing"
 	"time"
@@ -101,6 +102,8 @@ func TestPredictSettles(t *testing.T) {
 		facts Facts
 		want  time.Duration
 	}{
+		"a pause that is long for rounds that do":  {Facts{DirtyRate: 8e6, Written: 64 << 20, Budget: 150 * ms}, 0},
+		"and of little budget, over a long way":    {Facts{DirtyRate: 2e6, Written: 64 << 20, Budget: 70 * ms}, 0},
 		"it writes little":                         {Facts{DirtyRate: 1 << 20, Written: 2 << 20}, 0},
 		"little, and little waits":                 {Facts{DirtyRate: 1 << 20, Written: 2 << 20, Queue: time.Second}, 0},
 		"the same again and again":                 {Facts{DirtyRate: 1 << 40, Written: 4 << 20}, 424 * ms},
@@ -109,7 +112,7 @@ func TestPredictSettles(t *testing.T) {
 		"the rest follows":                         {Facts{DirtyRate: 1 << 40, Written: 4 << 20, Follows: true}, 0},
 		"it is throttled":                          {Facts{DirtyRate: 16 << 20, Written: 8 << 20, MostThrottle: 90}, 0},
 	} {
-		c.facts.Memory, c.facts.Content, c.facts.Rate, c.facts.RTT, c.facts.Budget = 256<<20, 256<<20, 100_000_000, 20*ms, 300*ms
+		c.facts.Memory, c.facts.Content, c.facts.Rate, c.facts.RTT, c.facts.Budget = 256<<20, 256<<20, 100_000_000, 20*ms, cmp.Or(c.facts.Budget, 300*ms)
 		f := Predict(c.facts)
 		if (f.Settles - c.want).Abs() > 2*ms {
 			t.Errorf("%s: %v, want %v", name, f.Settles, c.want)
