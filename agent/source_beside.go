@@ -16,6 +16,9 @@ import (
 func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 	moves := m.a.records.Find(m.plan.ID) != nil
 	for _, rec := range m.a.records.All() {
+		if rec.EndedAt() != 0 { // of which there may be many
+			continue
+		}
 		rep := rec.Snapshot()
 		if rep.ID == m.plan.ID || rep.From != m.plan.From || rep.To != m.plan.To || rep.Outcome != "" || rep.Resumed != 0 {
 			continue
@@ -32,6 +35,7 @@ func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 			rec.NoteOnce("other guests move there, too, since this was foreseen: as long as they do they share the paths, and it takes longer")
 		}
 	}
+	slices.Sort(ids)
 	slices.Sort(names)
 	return ids, names, all
 }

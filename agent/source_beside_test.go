@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +78,27 @@ func TestManyAtOnceAreToldOnce(t *testing.T) {
 		if got, want := strings.Count(notes, "since this was foreseen"), min(1, len(all)-1-i); got != want {
 			t.Errorf("%s is told %d times, want %d: %s", m.plan.Guest, got, want, notes)
 		}
+	}
+}
+
+// TestBesideInOrder: those that a forecast takes account of are told in order; nothing of those that have ended is read, of which there may be many.
+func TestBesideInOrder(t *testing.T) {
+	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+	var want []string
+	for i := range 9 {
+		id := fmt.Sprintf("m-%08x", i+2)
+		want = append(want, id)
+		moving(m, id, fmt.Sprintf("g%d", 9-i), 1<<30, 0)
+	}
+	before := testing.AllocsPerRun(5, func() { m.beside() })
+	for i := range 90 {
+		moving(m, fmt.Sprintf("m-%08x", i+20), "gone", 1<<30, 1<<30).rec.End(migration.Completed, nil, time.Now())
+	}
+	if after := testing.AllocsPerRun(5, func() { m.beside() }); after > 2*before {
+		t.Errorf("%.0f allocations, %.0f beside those that have ended", before, after)
+	}
+	ids, names, all := m.beside()
+	if !slices.Equal(ids, want) || !slices.IsSorted(names) || len(all) != len(want) {
+		t.Errorf("%q, %q, %d of them; want %q", ids, names, len(all), want)
 	}
 }
