@@ -11,8 +11,8 @@ import (
 	"godwit/policy"
 )
 
-// beside are the migrations that are under way there just now, by the same paths, their guests, and what each has yet to
-// send. Those that did not know of this one are told, unless it is only asked for (Agent.Plan), and moves nobody.
+// beside are the migrations that are under way there just now, by the same paths, their guests, and what each has yet
+// to send. Those that did not know of this one are told, unless it is only asked for (Agent.Plan), and moves nobody.
 func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 	moves := m.a.records.Find(m.plan.ID) != nil
 	for _, rec := range m.a.records.All() {
@@ -40,11 +40,12 @@ func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 	return ids, names, all
 }
 
-// together is what the paths carry, whatever of it this migration may take, or its last try got beside others, bit/s; 0:
-// nobody knows.
+// together is what the paths carry, whatever of it this migration may take, or its last try got beside others, bit/s;
+// 0: nobody knows.
 func (m *outgoing) together(paths []peer.Path) int64 { return ways.Rate(m.answering(paths)) }
 
-// yetToSend is what of a migration is foreseen to be sent yet, bytes; -1: nothing was foreseen, or it goes on beyond that.
+// yetToSend is what of a migration is foreseen to be sent yet, bytes; -1: nothing was foreseen, or it goes on beyond
+// that.
 func yetToSend(rep *record.Report) int64 {
 	if rep.Predicted == nil {
 		return -1

@@ -23,7 +23,8 @@ func moving(m *outgoing, id, guest string, predicted, sent int64) *outgoing {
 	return other
 }
 
-// TestPlanTellsNobody: what is only asked for (plan, --dry-run) moves nobody, and the reports of others tell of guests that do.
+// TestPlanTellsNobody: what is only asked for (plan, --dry-run) moves nobody, and the reports of others tell of
+// guests that do.
 func TestPlanTellsNobody(t *testing.T) {
 	for name, real := range map[string]bool{"a plan": false, "a migration": true} {
 		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
@@ -42,7 +43,8 @@ func TestPlanTellsNobody(t *testing.T) {
 	}
 }
 
-// TestSharedOnce: what the last try has shown that it gets of the paths, beside others, is not shared with these once more.
+// TestSharedOnce: what the last try has shown that it gets of the paths, beside others, is not shared with these once
+// more.
 func TestSharedOnce(t *testing.T) {
 	const bytes = 200 << 20
 	for name, c := range map[string]struct {
@@ -60,7 +62,8 @@ func TestSharedOnce(t *testing.T) {
 	}
 }
 
-// TestManyAtOnceAreToldOnce: of ten guests that move there at once each is told once that others do since its forecast, not once of each.
+// TestManyAtOnceAreToldOnce: of ten guests that move there at once each is told once that others do since its
+// forecast, not once of each.
 func TestManyAtOnceAreToldOnce(t *testing.T) {
 	first, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 	var all []*outgoing
@@ -81,7 +84,8 @@ func TestManyAtOnceAreToldOnce(t *testing.T) {
 	}
 }
 
-// TestBesideInOrder: those that a forecast takes account of are told in order; nothing of those that have ended is read, of which there may be many.
+// TestBesideInOrder: those that a forecast takes account of are told in order; nothing of those that have ended is
+// read, of which there may be many.
 func TestBesideInOrder(t *testing.T) {
 	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 	var want []string

@@ -179,8 +179,8 @@ func TestForecastBeyondTheBudget(t *testing.T) {
 	}
 }
 
-// TestForecastOfWhatFollows: a pause beyond the budget of a guest whose rest follows it has nothing given up, nor does less load make it shorter; a limit
-// of bandwidth that leaves its devices no room does have it given up.
+// TestForecastOfWhatFollows: a pause beyond the budget of a guest whose rest follows it has nothing given up, nor
+// does less load make it shorter; a limit of bandwidth that leaves its devices no room does have it given up.
 func TestForecastOfWhatFollows(t *testing.T) {
 	for _, mode := range []string{"postcopy", "hybrid"} {
 		for limit, follows := range map[int64]bool{0: true, 100_000: false} {

@@ -138,8 +138,8 @@ func TestForecastSaysWhatItRestsOn(t *testing.T) {
 	}
 }
 
-// TestForecastBesideOthers: what others have yet to send over the same paths, as far as their bandwidth lets them, makes it longer; of one that goes on though it
-// has sent all that was foreseen nobody knows for how long.
+// TestForecastBesideOthers: what others have yet to send over the same paths, as far as their bandwidth lets them,
+// makes it longer; of one that goes on though it has sent all that was foreseen nobody knows for how long.
 func TestForecastBesideOthers(t *testing.T) {
 	const bytes = 200 << 20
 	for name, c := range map[string]struct {

@@ -6,9 +6,10 @@ type Beside struct {
 	Most int64 // bit/s that it takes at most; 0: as much as it gets
 }
 
-// amid is how long so many bytes take over paths that carry so many per second, of which others take their part: each that
-// has something to send gets as much as another, so that by the end of it each has sent as many, or all that it has. alone
-// is what they take alone, which a limit may make longer. What others have sent by then is taken from what they have left.
+// amid is how long so many bytes take over paths that carry so many per second, of which others take their part: each
+// that has something to send gets as much as another, so that by the end of it each has sent as many, or all that it
+// has. alone is what they take alone, which a limit may make longer. What others have sent by then is taken from what
+// they have left.
 func (f Facts) amid(bytes, carried, alone float64) float64 {
 	took := alone
 	for range 20 { // what one of low bandwidth sends is the more the longer that takes

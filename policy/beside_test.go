@@ -51,8 +51,9 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestBesideSendsNoMore: no more of what a guest writes in a pass goes again than went in it, however long others make it; nor does more go of a guest
-// whose rest follows it. What others have left once all was read makes what follows longer, too.
+// TestBesideSendsNoMore: no more of what a guest writes in a pass goes again than went in it, however long others
+// make it; nor does more go of a guest whose rest follows it. What others have left once all was read makes what
+// follows longer, too.
 func TestBesideSendsNoMore(t *testing.T) {
 	const memory = 256 << 20
 	for name, c := range map[string]struct {

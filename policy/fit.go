@@ -159,7 +159,8 @@ const hardlyShorter = 25 * time.Millisecond
 // staleRounds without gain end the wait once the budget is met.
 const staleRounds = 2
 
-// barely is for how long a copy has come no nearer to its end, beside what the shortest pass was foreseen to take, that barely does.
+// barely is for how long a copy has come no nearer to its end, beside what the shortest pass was foreseen to take,
+// that barely does.
 const barely = 5 * time.Second
 
 // gainLimit is for how long a copy may come no nearer to its end, beside what the shortest pass was foreseen to take.
@@ -171,8 +172,9 @@ func (c *Copying) late(at time.Duration) bool {
 	return c.Limit > 0 && at > c.Limit && at-c.gained > gainLimit+c.begun
 }
 
-// begin looks whether a pass begins, and whether it is shorter than each before it: then the copy comes nearer to its end as it begins, and
-// as ever less of it is left. In one that is not, that says nothing: the guest has written as much again by its end.
+// begin looks whether a pass begins, and whether it is shorter than each before it: then the copy comes nearer to its
+// end as it begins, and as ever less of it is left. In one that is not, that says nothing: the guest has written as
+// much again by its end.
 func (c *Copying) begin(pass, left int64, l Look) {
 	if pass == c.pass {
 		return
@@ -189,8 +191,9 @@ func (c *Copying) begin(pass, left int64, l Look) {
 	}
 }
 
-// Barely says whether a copy goes on though it came no nearer to its end for long, and fits no budget: chance alone ends it
-// now, or its limit. Over a path that got slow a pass may be longer than the shortest, and shorter than the one before.
+// Barely says whether a copy goes on though it came no nearer to its end for long, and fits no budget: chance alone
+// ends it now, or its limit. Over a path that got slow a pass may be longer than the shortest, and shorter than the
+// one before.
 func (c *Copying) Barely(at time.Duration) bool {
 	return c.stale >= staleRounds && !c.shorter && !c.Fits() && at-c.gained > barely+c.begun
 }

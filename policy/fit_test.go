@@ -231,8 +231,8 @@ func TestBarely(t *testing.T) {
 	}
 }
 
-// TestBarelyAfterSlower: over a path that got slow in a late round none is as short for long as the shortest before, though each
-// is shorter than the one before: rounds do get shorter, until they do not.
+// TestBarelyAfterSlower: over a path that got slow in a late round none is as short for long as the shortest before,
+// though each is shorter than the one before: rounds do get shorter, until they do not.
 func TestBarelyAfterSlower(t *testing.T) {
 	for name, pass := range map[string]int64{"each round is a pass": 0, "a pass of many rounds": 1} {
 		copying, at := Copying{Budget: 100 * ms}, time.Duration(0)

@@ -45,8 +45,8 @@ type Forecast struct {
 	Downtime  time.Duration
 	WireBytes int64
 	Throttled int // how far the guest will have to be, percent; 0: not at all
-	// Settles is the pause that what is left comes to, where rounds get no shorter before that meets the budget: it will be met by chance
-	// alone, or not at all; 0: they do, or another means is at hand.
+	// Settles is the pause that what is left comes to, where rounds get no shorter before that meets the budget: it
+	// will be met by chance alone, or not at all; 0: they do, or another means is at hand.
 	Settles time.Duration
 	Disks   Seeded
 }
@@ -114,7 +114,8 @@ func Predict(f Facts) Forecast {
 		look.Remaining, look.Work = int64(first), seconds(pass)
 	}
 	lost := Loses{f.Lost, f.LastRTT}.Arrives(float64(look.Remaining+look.tail())) - f.LastRTT // each time a whole round trip
-	downtime, settles := f.stands(stopping+look.Downtime(f.LastRTT)+lost, throttled == 0 && !f.Follows && share(dirty, handles) >= converging, follows)
+	barely := throttled == 0 && !f.Follows && share(dirty, handles) >= converging
+	downtime, settles := f.stands(stopping+look.Downtime(f.LastRTT)+lost, barely, follows)
 	downtime = max(downtime, Least(f.LastRTT, f.Tail, look.Goodput)) // no budget makes the way shorter
 	beside := preparing + switching + (preparingTrips+switchingTrips)*f.RTT
 	if !f.Stopped {
@@ -130,10 +131,10 @@ func Predict(f Facts) Forecast {
 	}
 }
 
-// stands is how long a guest is foreseen to stand still whose pause would be that of what is left, and Forecast.Settles, where
-// barely says that rounds get no shorter. Where the rest of memory follows it that is without a budget, and longer: as QEMU
-// loads their devices, virtio's read their rings (hw/virtio/virtio.c, virtio_load), which the guest wrote to last and are
-// missing.
+// stands is how long a guest is foreseen to stand still whose pause would be that of what is left, and
+// Forecast.Settles, where barely says that rounds get no shorter. Where the rest of memory follows it that is without
+// a budget, and longer: as QEMU loads their devices, virtio's read their rings (hw/virtio/virtio.c, virtio_load),
+// which the guest wrote to last and are missing.
 func (f Facts) stands(pause time.Duration, barely, follows bool) (stands, settles time.Duration) {
 	switch {
 	case follows:
@@ -152,8 +153,9 @@ const mostLost = 0.9
 // mostAgain is the share of a round that is sent again at most, as foreseen: a round that never ends is not.
 const mostAgain = 0.95
 
-// copying is how long memory is copied, of which one pass takes so long, and alone so long, until the guest may be stopped
-// (seconds), how many bytes of it go once more, and whether the rest follows the guest. most is what the paths carry.
+// copying is how long memory is copied, of which one pass takes so long, and alone so long, until the guest may be
+// stopped (seconds), how many bytes of it go once more, and whether the rest follows the guest. most is what the
+// paths carry.
 func (f Facts) copying(alone, pass, dirty, handles, most float64) (took, again float64, follows bool) {
 	const short = 1e-5 // no round matters that is shorter
 	took = pass
@@ -191,8 +193,8 @@ func (f Facts) written(dirty, took float64) float64 {
 	return all * -math.Expm1(-dirty*took/all)
 }
 
-// settled is how many bytes of Written are left once rounds over those gain nothing more: each lets the guest write what it took to send
-// the one before, and much of that is written twice.
+// settled is how many bytes of Written are left once rounds over those gain nothing more: each lets the guest write
+// what it took to send the one before, and much of that is written twice.
 func (f Facts) settled(dirty, handles float64) float64 {
 	left := float64(f.Written)
 	for range 30 {

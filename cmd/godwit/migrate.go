@@ -68,8 +68,9 @@ paths. It looks at what the guest's disks hold, and how often the guest writes t
 the paths to be as fast as configured, but for what they lose: of a train of small packets it is seen
 how many come back, where a path is fast enough for them. It takes both hosts to be as fast as at the
 last move between them; before the first, as fast as the paths (an emulated guest as slow as such are).
-It knows nothing of what else will use the paths, of pages that guests share which move at the same time,
-or of how long hooks take. What it is not sure of it says in a note.`,
+It takes account of what guests that are on their way to the same host have yet to send. It knows nothing of
+what else will use the paths, of pages that guests share which move at the same time, or of how long hooks
+take. What it is not sure of it says in a note.`,
 		Example: "  godwit plan web sanjose\n  godwit plan web sanjose --bandwidth 50mbit --json",
 		Args:    argsExactly(2, "a guest and a site"),
 		RunE:    flags.requests(showPlan),
