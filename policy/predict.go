@@ -132,14 +132,12 @@ func Predict(f Facts) Forecast {
 }
 
 // stands is how long a guest is foreseen to stand still whose pause would be that of what is left, and
-// Forecast.Settles, where barely says that rounds get no shorter. Where the rest of memory follows it that is without
-// a budget, and longer: as QEMU loads their devices, virtio's read their rings (hw/virtio/virtio.c, virtio_load),
-// which the guest wrote to last and are missing.
+// Forecast.Settles, where barely says that rounds get no shorter. Where the rest of memory follows it, or it stands
+// still all along, no budget keeps that short. What QEMU reads as it loads devices is there by then (loads in
+// transfer/proxy).
 func (f Facts) stands(pause time.Duration, barely, follows bool) (stands, settles time.Duration) {
 	switch {
-	case follows:
-		return pause + f.LastRTT, 0
-	case f.Stopped: // which no budget keeps short
+	case follows || f.Stopped:
 		return pause, 0
 	case pause > f.Budget && barely:
 		settles = pause

@@ -21,6 +21,9 @@ func (s *Source) code() error {
 			return err
 		}
 		if !handed && s.early.Load() && s.tailSent() {
+			if last, err = s.sendLoads(coder, last); err != nil {
+				return err
+			}
 			if err := s.handOver(last); err != nil {
 				return err
 			}
@@ -47,16 +50,21 @@ func (s *Source) code() error {
 		if handed {
 			sendAll(f)
 		}
-		body := coder.encode(f)
-		s.hurryOn()
-		last = f.Number
-		if err := s.sender.Send(s.ctx, f.Number, bytes.Clone(body), f.Urgent); err != nil { // kept until it was acknowledged, so no longer than it is
+		if err := s.sendFrame(coder, f); err != nil {
 			return err
 		}
+		last = f.Number
 		if f.Urgent { // there may be more of that, and no room
 			s.sender.Nudge()
 		}
 	}
+}
+
+// sendFrame codes and sends a frame.
+func (s *Source) sendFrame(coder *frameCoder, f *pages.Frame) error {
+	body := coder.encode(f)
+	s.hurryOn()
+	return s.sender.Send(s.ctx, f.Number, bytes.Clone(body), f.Urgent) // kept until it was acknowledged, so no longer than it is
 }
 
 // frameCoder codes frames, each at the level that suits link and processor at the time.

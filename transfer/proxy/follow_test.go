@@ -30,6 +30,7 @@ type follower struct {
 	memory  [fakePages][]byte
 	missing map[uint64]bool
 	runs    bool
+	loads   []uint64 // pages that it reads as it loads its devices
 }
 
 // bytes are the next n; at the end of the stream load ends.
@@ -110,6 +111,11 @@ func (f *follower) command() error {
 		}
 	case qstream.Packaged:
 		f.bytes(int(binary.BigEndian.Uint32(data)))
+		for _, page := range f.loads {
+			if f.missing[page] {
+				return fmt.Errorf("page %d is missing as devices are loaded", page)
+			}
+		}
 		f.runs = true
 		go f.ask()
 	}

@@ -155,6 +155,9 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 	}
 	s.mu.Lock()
 	s.tail, s.tailPlain, s.devices = int64(len(packed)), int64(len(e.Whole)), e.Devices
+	if s.early.Load() {
+		s.loads = loads(s.prologue, e.Whole[:e.Devices])
+	}
 	s.mu.Unlock()
 	select {
 	case s.tailed <- struct{}{}:

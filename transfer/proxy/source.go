@@ -85,6 +85,8 @@ type Source struct {
 	qemu      net.Conn
 	writing   sync.Mutex // messages to QEMU are whole
 	store     *pages.Store
+	prologue  *qstream.Prologue // with the store
+	loads     []uint64          // see loads; with the tail
 	codings   encode.Counts
 	levels    [encode.Levels]int
 	fresh     float64 // bytes of a page that is new to the destination, coded, lately
@@ -236,7 +238,7 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 	store := pages.New(pro.Blocks.Pages(), pages.NewArena(s.config.Buffer, s.memory.Grow, queueFile{file}))
 	store.Foresee(s.foresees)
 	s.mu.Lock()
-	s.store = store
+	s.store, s.prologue = store, pro
 	s.mu.Unlock()
 	if s.stopping() {
 		store.Stop()
