@@ -17,13 +17,18 @@ import (
 // good (network tunnel): its current ones are its own, and nothing ends them. A guest that came home keeps the address that it has there
 // for as long as something uses it: no lease ends what needs no tunnel. What it brought from elsewhere beside that, also by the same detour, goes with the lease.
 
-// leasedOf are the addresses that came here by d which end with their lease, or where nothing needs them any more. Which are a guest's own is not
-// known where no handover gave it any: then all are that its detour keeps for good.
+// leasedOf are the addresses that came here by d which end with their lease, or where nothing needs them any more. Which
+// are a guest's own is not known where no handover gave it any: then all are that its detour keeps for good.
 func leasedOf(g *guests.Guest, d detour.Detour) (out []netip.Addr) {
-	given, _ := g.Held().Handed()
-	own := migration.Bare(given)
+	h := g.Held()
+	given, _ := h.Handed()
+	own, has := migration.Bare(given), migration.Bare(h.Addresses)
+	ownLed := slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() && slices.Contains(own, v.Addr) })
 	for _, v := range d.Visiting {
-		if !slices.Contains(own, v.Addr) && (!d.Until.IsZero() || len(own) > 0) {
+		switch {
+		case slices.Contains(own, v.Addr) || d.Until.IsZero() && len(own) == 0:
+		case ownLed && !slices.Contains(has, v.Addr): // it was given up, and stays beside that one, see endVisits
+		default:
 			out = append(out, v.Addr)
 		}
 	}
@@ -51,8 +56,10 @@ func (a *Agent) leasedAtHome(g *guests.Guest) (out []netip.Addr) {
 	return out
 }
 
-// endVisits ends what leads these addresses to a guest here, which gives them up, at both ends where a detour has no other. used: what
-// still uses them is lost by that, and is written down so.
+// endVisits ends what leads these addresses to a guest here, which gives them up, at both ends where a detour has no other
+// that takes its tunnel. Beside one that does they are led here until the guest moves on, and its source tells their home
+// (tellInVain): that home goes on sending them here, as nobody can ask it to end a part of a detour, and here they would be
+// nobody's and go back to it. used: what still uses them is lost by that, and is written down so.
 func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Addr, used bool) error {
 	var of []netip.Addr
 	if stay := lists.Without(a.visiting(g.Name()), addrs); len(stay) > 0 {
@@ -66,25 +73,25 @@ func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Ad
 		}
 		a.settleSurvival(d, used, of...)
 		d.Visiting = slices.DeleteFunc(slices.Clone(d.Visiting), ends)
-		if len(d.Visiting) == 0 {
+		switch {
+		case len(d.Visiting) == 0:
 			err = errors.Join(err, a.endBoth(ctx, d))
-		} else {
+		case d.AtHome():
 			err = errors.Join(err, a.endSome(ctx, d, ends))
 		}
 	}
 	return err
 }
 
-// endSome ends those visits of a detour that has others, which are left in d. Where these are all at home here, nothing takes its tunnel any more: its other end is
-// asked to end, which its lease does, too. One that is for good is asked until it does, and until then all is left as it is.
+// endSome ends those visits of a detour that has others, which are left in d and at home here: nothing takes its tunnel any
+// more. Its other end is asked to end, which its lease does, too. One that is for good is asked until it does, and until then
+// all is left as it is.
 func (a *Agent) endSome(ctx context.Context, d detour.Detour, ends func(netstate.Visiting) bool) error {
-	if d.AtHome() {
-		rep, _ := a.records.Report(migrationOf(d.ID))
-		if err := a.askEnding(ctx, ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}); err != nil {
-			a.rarely.warn(a.log, "end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
-			if d.Until.IsZero() {
-				return nil
-			}
+	rep, _ := a.records.Report(migrationOf(d.ID))
+	if err := a.askEnding(ctx, ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}); err != nil {
+		a.rarely.warn(a.log, "end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
+		if d.Until.IsZero() {
+			return nil
 		}
 	}
 	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -60,6 +62,7 @@ type besideOwn struct {
 	until                           time.Time
 	uses                            []netip.Addr
 	stays                           bool // the old one
+	still                           bool // it is led here still, though it is given up
 }
 
 func (c besideOwn) has(t *testing.T, own, old netip.Addr) (*Agent, *guests.Guest, forgetful, <-chan string) {
@@ -111,7 +114,7 @@ func TestOwnOutlivesTheOld(t *testing.T) {
 		{name: "by ways of their own", uses: []netip.Addr{own}},
 		{name: "nothing uses either"},
 		{name: "it is not known which is old", unknown: true, stays: true},
-		{name: "by one way", together: true, uses: []netip.Addr{own}},
+		{name: "by one way", together: true, uses: []netip.Addr{own}, still: true},
 		{name: "home, while it is needed", home: true, together: true, until: lasts, uses: []netip.Addr{own, old}, stays: true},
 		{name: "home, as its lease ends", home: true, together: true, until: over, uses: []netip.Addr{own, old}},
 		{name: "home, as its lease ends, and nobody answers", home: true, together: true, silent: true, until: over, uses: []netip.Addr{own, old}},
@@ -127,8 +130,11 @@ func TestOwnOutlivesTheOld(t *testing.T) {
 			*g.Asks() = asking.Asking{}
 		}
 		want := []netip.Addr{own}
-		if c.stays {
+		if c.stays || c.still {
 			want = []netip.Addr{old, own}
+		}
+		if asks := a.leased(g); c.still && len(asks) > 0 {
+			t.Errorf("%s: it is asked on who needs %v", c.name, asks)
 		}
 		led := a.visiting(g.Name())
 		if slices.SortFunc(led, netip.Addr.Compare); !slices.Equal(led, want) {
@@ -141,5 +147,27 @@ func TestOwnOutlivesTheOld(t *testing.T) {
 		if told := len(asked) > 0; told != (gone && (c.home || !c.together)) {
 			t.Errorf("%s: its other end was told: %v", c.name, told)
 		}
+	}
+}
+
+// TestHomeHearsOfTheOld: the home of an address that was given up beside the guest's own one, which came by the same way, sends both on, until it is
+// told that this ends, as the guest moves on and has its own one sent to it there directly. It sent the old one there for good.
+func TestHomeHearsOfTheOld(t *testing.T) {
+	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
+	a, g, _, _ := besideOwn{together: true, uses: []netip.Addr{own}}.has(t, own, old)
+	for _, d := range a.detours.List(g.Name()) {
+		a.lookAfter(t.Context(), d) //nolint:errcheck // what of it is in the kernel is not the test's
+	}
+	ctx, end := context.WithCancel(t.Context())
+	a.ctx = ctx
+	plan := migration.Plan{ID: "m-00000009", Guest: g.Name(), From: "rome", To: "oslo", Network: "tunnel", Held: g.Held().Addresses}
+	m := &outgoing{a: a, plan: plan, guest: g, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
+	m.work.needed.Store(&detour.Needed{Leased: []netip.Addr{own}, Moved: []netip.Addr{own}})
+	m.settleDetours(t.Context()) //nolint:errcheck // as above
+	end()
+	a.actors.Wait()
+	files, err := statefile.Files(a.config.StatePath("ended"))
+	if left := a.detours.List(g.Name()); len(left) > 0 || len(files) != 1 || err != nil {
+		t.Errorf("left %v; its home is to be told of %v, %v", left, files, err)
 	}
 }
