@@ -77,7 +77,7 @@ func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Ad
 		case len(d.Visiting) == 0:
 			err = errors.Join(err, a.endBoth(ctx, d))
 		case d.AtHome():
-			err = errors.Join(err, a.endSome(ctx, d, ends))
+			err = errors.Join(err, a.endSome(ctx, g, d, ends))
 		}
 	}
 	return err
@@ -85,8 +85,11 @@ func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Ad
 
 // endSome ends those visits of a detour that has others, which are left in d and at home here: nothing takes its tunnel any
 // more. Its other end is asked to end, which its lease does, too. One that is for good is asked until it does, and until then
-// all is left as it is.
-func (a *Agent) endSome(ctx context.Context, d detour.Detour, ends func(netstate.Visiting) bool) error {
+// all is left as it is. The lease was the others': a guest's own address at home is for good.
+func (a *Agent) endSome(ctx context.Context, g *guests.Guest, d detour.Detour, ends func(netstate.Visiting) bool) error {
+	given, _ := g.Held().Handed()
+	own := migration.Bare(given)
+	isOwn := func(v netstate.Visiting) bool { return slices.Contains(own, v.Addr) }
 	rep, _ := a.records.Report(migrationOf(d.ID))
 	if err := a.askEnding(ctx, ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}); err != nil {
 		a.rarely.warn(a.log, "end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
@@ -95,8 +98,13 @@ func (a *Agent) endSome(ctx context.Context, d detour.Detour, ends func(netstate
 		}
 	}
 	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
-		if d := all[d.ID]; d != nil {
-			d.Visiting = slices.DeleteFunc(d.Visiting, ends)
+		d := all[d.ID]
+		if d == nil {
+			return
+		}
+		d.Visiting = slices.DeleteFunc(d.Visiting, ends)
+		if slices.ContainsFunc(d.Visiting, isOwn) { // also for an agent that does not know which is its own, as one of before
+			d.LeaseFor(0)
 		}
 	})
 }

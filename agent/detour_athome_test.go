@@ -171,3 +171,30 @@ func TestHomeHearsOfTheOld(t *testing.T) {
 		t.Errorf("left %v; its home is to be told of %v, %v", left, files, err)
 	}
 }
+
+// TestLeaseGoesWithTheOld: the lease of an old address goes with it, and leaves none to the guest's own at home that came by the same way: an agent that
+// does not know which is its own, as one of an older release, would end that where nothing uses it at that moment. One at home that is old, too, has it on.
+func TestLeaseGoesWithTheOld(t *testing.T) {
+	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
+	for _, c := range []besideOwn{
+		{name: "as it ends", until: time.Now().Add(-time.Second), uses: []netip.Addr{own, old}},
+		{name: "as nothing needs it", until: time.Now().Add(time.Hour), uses: []netip.Addr{own}},
+		{name: "both are old", until: time.Now().Add(-time.Second), unknown: true, uses: []netip.Addr{own, old}, stays: true},
+	} {
+		c.home, c.together = true, true
+		a, g, _, _ := c.has(t, own, old)
+		a.lookAfter(t.Context(), *placed(a, "m-00000001")) //nolint:errcheck // what of it is in the kernel is not the test's
+		d := placed(a, "m-00000001")
+		if d == nil || len(d.Visiting) != 1 || d.Visiting[0].Addr != own || !d.Leased || d.Until.IsZero() == c.stays {
+			t.Fatalf("%s: %+v", c.name, d)
+		}
+		f := forgetful{silent: new(bool), dropped: new([]netip.Addr)}
+		g.SpeakBy(f)
+		g.Remember(func(h *care.Held) { h.Addresses[0].Handover = "" }) // no agent knows any more which is its own
+		*g.Asks() = asking.Asking{}
+		a.lookAfter(t.Context(), *d) //nolint:errcheck // as above
+		if ended := slices.Contains(*f.dropped, own); ended != c.stays {
+			t.Errorf("%s: it gave up %v", c.name, *f.dropped)
+		}
+	}
+}
