@@ -84,17 +84,18 @@ func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Ad
 }
 
 // endSome ends those visits of a detour that has others, which are left in d and at home here: nothing takes its tunnel any
-// more. Its other end is asked to end, which its lease does, too. One that is for good is asked until it does, and until then
-// all is left as it is. The lease was the others': a guest's own address at home is for good.
+// more. Its other end is asked to end, which its lease does, too; one that is for good is asked until it does. The lease was
+// the others': a guest's own address at home is for good.
 func (a *Agent) endSome(ctx context.Context, g *guests.Guest, d detour.Detour, ends func(netstate.Visiting) bool) error {
 	given, _ := g.Held().Handed()
 	own := migration.Bare(given)
 	isOwn := func(v netstate.Visiting) bool { return slices.Contains(own, v.Addr) }
 	rep, _ := a.records.Report(migrationOf(d.ID))
-	if err := a.askEnding(ctx, ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}); err != nil {
-		a.rarely.warn(a.log, "end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
-		if d.Until.IsZero() {
-			return nil
+	e := ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}
+	if err := a.askEnding(ctx, e); err != nil {
+		a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
+		if d.Until.IsZero() { // there no lease ends it
+			a.endLater(e)
 		}
 	}
 	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {

@@ -120,7 +120,7 @@ func TestOwnOutlivesTheOld(t *testing.T) {
 		{name: "home, as its lease ends, and nobody answers", home: true, together: true, silent: true, until: over, uses: []netip.Addr{own, old}},
 		{name: "home, by a way of its own", home: true, until: over, uses: []netip.Addr{old}},
 		{name: "home, for good", home: true, together: true, uses: []netip.Addr{own}},
-		{name: "home, for good, and nobody answers", home: true, together: true, silent: true, uses: []netip.Addr{own}, stays: true},
+		{name: "home, for good, and nobody answers", home: true, together: true, silent: true, uses: []netip.Addr{own}},
 	} {
 		a, g, f, asked := c.has(t, own, old)
 		for range 2 { // the second time nothing is left to do
@@ -140,7 +140,7 @@ func TestOwnOutlivesTheOld(t *testing.T) {
 		if slices.SortFunc(led, netip.Addr.Compare); !slices.Equal(led, want) {
 			t.Errorf("%s: %v lead here, not %v", c.name, led, want)
 		}
-		gone := !c.stays || c.silent
+		gone := !c.stays
 		if has := len(g.Held().Addresses); has != map[bool]int{true: 1, false: 2}[gone] || slices.Contains(*f.dropped, own) || slices.Contains(*f.dropped, old) != gone {
 			t.Errorf("%s: it has %d addresses, and gave up %v", c.name, has, *f.dropped)
 		}
@@ -196,5 +196,53 @@ func TestLeaseGoesWithTheOld(t *testing.T) {
 		if ended := slices.Contains(*f.dropped, own); ended != c.stays {
 			t.Errorf("%s: it gave up %v", c.name, *f.dropped)
 		}
+	}
+}
+
+// TestOldHomeIsAway: the other end of an old address beside the guest's own at home that is for good, and is not needed, does not answer, or is not in the
+// configuration any more: the guest gives it up once, and that end is told on. It was asked again and again, or it was led here for ever.
+func TestOldHomeIsAway(t *testing.T) {
+	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
+	for _, named := range []bool{true, false} {
+		a, g, f, asked := besideOwn{home: true, together: true, silent: true, uses: []netip.Addr{own}}.has(t, own, old)
+		ctx, end := context.WithCancel(t.Context())
+		if a.ctx = ctx; !named {
+			a.config.Peers, a.links = nil, nil
+		}
+		for range 3 {
+			a.lookAfter(t.Context(), *placed(a, "m-00000001")) //nolint:errcheck // what of it is in the kernel is not the test's
+			*g.Asks() = asking.Asking{}
+		}
+		end()
+		a.actors.Wait()
+		d := placed(a, "m-00000001")
+		if d == nil || !d.NeedsNoTunnel() || !slices.Equal(*f.dropped, []netip.Addr{old}) || len(asked) > 1 {
+			t.Errorf("named %v: %+v; it gave up %v; its other end was asked %d times", named, d, *f.dropped, len(asked))
+		}
+		if files, err := statefile.Files(a.config.StatePath("ended")); len(files) != 1 || err != nil {
+			t.Errorf("named %v: its other end is to be told of %v, %v", named, files, err)
+		}
+	}
+}
+
+// TestToldBesideWhatIsAtHome: the other end of a detour of which nothing but what is at home is left here is told on that it has ended; that of one
+// which leads something is not.
+func TestToldBesideWhatIsAtHome(t *testing.T) {
+	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
+	a, _, _, asked := besideOwn{home: true, together: true}.has(t, own, old)
+	e := ending{Detour: "m-00000001", Peer: "paris"}
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	a.ctx = ctx
+	told := make(chan struct{})
+	go func() { defer close(told); a.tellEnding(e, time.Millisecond) }()
+	d := placed(a, e.Detour)
+	if d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Addr == old }); !d.NeedsNoTunnel() || len(asked) > 0 {
+		t.Fatalf("%+v; asked %d times", d, len(asked))
+	}
+	a.detours.Change(d.Guest, func(all map[string]*detour.Detour) { *all[d.ID] = *d }) //nolint:errcheck // as above
+	<-told
+	if path := <-asked; path != "/v1/detours/m-00000001/end" {
+		t.Errorf("asked for %s", path)
 	}
 }

@@ -58,7 +58,7 @@ func (a *Agent) tellEnding(e ending, wait time.Duration) {
 		return
 	}
 	for ; sleep(a.ctx, wait); wait = min(max(2*wait, endLaterEvery), endLaterRarely) {
-		if _, here := a.detours.Get(e.Detour); here {
+		if d, here := a.detours.Get(e.Detour); here && !d.NeedsNoTunnel() {
 			continue // it has not ended yet, or was made anew
 		}
 		err := a.askEnding(a.ctx, e)

@@ -283,6 +283,7 @@ func TestEndForGoodIsToldByTheNextAgent(t *testing.T) {
 	if err := statefile.Write(ending{Detour: d.ID}.path(a), ending{d.ID, d.Peer, EndedDetour{}}); err != nil {
 		t.Fatal(err)
 	}
+	d.Visiting[0].Tunnel = "gwt-00000001"
 	place(a, &d) // made anew
 	short, end := context.WithTimeout(live, 50*time.Millisecond)
 	defer end()
