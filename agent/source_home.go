@@ -39,19 +39,25 @@ func current(held []migration.Address) []migration.Address {
 	return held
 }
 
-// goesHome says whether all its current addresses are at home at the destination, or are to come to be so there as it arrives: a host that stands
-// for them, their home or its subnet agent, gives them back to any other of its site. Of two of these one alone would, also of what it has beside them.
+// goesHome says whether all its current addresses are at home at the destination, or are to come to be so there as it arrives:
+// a host that stands for them, their home or its subnet agent, gives them back to any other of its site. Of two of these one
+// alone would, also of what it has beside them. Where nobody is to give its own back, an old one may come as a visitor.
 func (m *outgoing) goesHome() (home bool, lender string) {
-	own := current(m.plan.Held)
-	home = len(own) > 0 && !slices.ContainsFunc(m.plan.Held, func(addr migration.Address) bool {
+	lends := func(addr migration.Address) bool {
 		n, known := m.a.config.Peer(addr.Home)
-		lends := known && n.Site == m.plan.ToSite && addr.Home != m.plan.To
-		if lends && lender == "" {
+		return known && n.Site == m.plan.ToSite && addr.Home != m.plan.To
+	}
+	own := current(m.plan.Held)
+	for _, addr := range own {
+		if addr.Home != m.plan.To && !lends(addr) {
+			return false, ""
+		}
+		if lends(addr) {
 			lender = addr.Home
 		}
-		return addr.Home != m.plan.To && (lends || slices.Contains(own, addr)) && lender != addr.Home
-	})
-	return home, lender
+	}
+	another := func(addr migration.Address) bool { return lends(addr) && addr.Home != lender }
+	return len(own) > 0 && (lender == "" || !slices.ContainsFunc(m.plan.Held, another)), lender
 }
 
 // answers says whether a host does.
