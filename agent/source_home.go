@@ -106,7 +106,7 @@ func (m *outgoing) reconsiderOld(ctx context.Context) {
 	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
 	users, err := m.guest.Channel().Users(ctx, migration.Bare(lists.Without(m.plan.Held, current(m.plan.Held)))...)
-	if err != nil || users.MPTCP > 0 {
+	if err == nil && users.MPTCP > 0 { // for a question that failed it does not lose its own
 		m.takeNext()
 	}
 }

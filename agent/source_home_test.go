@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -132,19 +133,23 @@ func TestFollowsFromTheOld(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		held  []migration.Address
-		users guest.Users
+		users guest.Users // a negative number: it does not say
 		taps  int
 		want  string
 	}{
 		{"plain TCP", []migration.Address{own, old}, guest.Users{TCP: 2}, 2, "tunnel"},
 		{"MPTCP", []migration.Address{own, old}, guest.Users{MPTCP: 1, TCP: 2}, 2, "auto"},
 		{"MPTCP, and it can take none", []migration.Address{own, old}, guest.Users{MPTCP: 1}, 1, "tunnel"},
+		{"it does not say", []migration.Address{own, old}, guest.Users{MPTCP: -1}, 2, "tunnel"},
 		{"MPTCP on its own", []migration.Address{own}, guest.Users{MPTCP: 1}, 2, "tunnel"},
 	} {
 		m := headedFor(t, "auto", c.held...)
 		m.guest = talking(t, map[string]guest.Handler{"users": func(_ context.Context, _ string, params json.RawMessage) (any, error) {
 			if strings.Contains(string(params), own.Prefix.Addr().String()) {
 				t.Errorf("%s: it was asked for %s", c.name, params)
+			}
+			if c.users.MPTCP < 0 {
+				return nil, errors.New("it cannot")
 			}
 			return c.users, nil
 		}})
