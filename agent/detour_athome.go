@@ -98,6 +98,9 @@ func (a *Agent) endSome(ctx context.Context, g *guests.Guest, d detour.Detour, e
 			a.endLater(e)
 		}
 	}
+	if d.NeedsNoTunnel() {
+		defer a.tunnelEnded(d)
+	}
 	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		d := all[d.ID]
 		if d == nil {

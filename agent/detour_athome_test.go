@@ -246,3 +246,32 @@ func TestToldBesideWhatIsAtHome(t *testing.T) {
 		t.Errorf("asked for %s", path)
 	}
 }
+
+// TestTunnelEndsBesideWhatIsAtHome: the end of the tunnel of an old address is told of, once, and written down as it ends, also where the guest's own one,
+// which is at home, came by the same detour and lives on.
+func TestTunnelEndsBesideWhatIsAtHome(t *testing.T) {
+	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
+	for _, until := range []time.Time{{}, time.Now().Add(-time.Second)} {
+		a, g, _, _ := besideOwn{home: true, together: true, until: until, uses: []netip.Addr{own}}.has(t, own, old)
+		now, end := context.WithCancel(t.Context())
+		end()
+		ended := func() (times int) {
+			for _, e := range a.records.Find("m-00000001").Watch(now, 0).Events {
+				if e.Name == migration.LeaseEnded {
+					times++
+				}
+			}
+			return times
+		}
+		a.lookAfter(t.Context(), *placed(a, "m-00000001")) //nolint:errcheck // what of it is in the kernel is not the test's
+		rep, _ := a.records.Report("m-00000001")
+		if times := ended(); times != 1 || rep.TunnelDown == 0 {
+			t.Fatalf("until %v: its end was told of %d times, and took place at %d", until, times, rep.TunnelDown)
+		}
+		a.endGuestDetours(t.Context(), g, true, false) //nolint:errcheck // as above
+		again, _ := a.records.Report("m-00000001")
+		if times := ended(); placed(a, "m-00000001") != nil || times != 1 || again.TunnelDown != rep.TunnelDown {
+			t.Errorf("until %v: its end was told of %d times, and took place at %d", until, times, again.TunnelDown)
+		}
+	}
+}

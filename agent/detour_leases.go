@@ -293,15 +293,21 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 		return err
 	}
 	a.book.Leave(d.Guest, d.LedAway()...)
+	a.tunnelEnded(d)
+	return err
+}
+
+// tunnelEnded writes down that nothing takes a detour's tunnel any more, and tells of it, once.
+func (a *Agent) tunnelEnded(d detour.Detour) {
 	now := time.Now().UnixNano()
-	if rec, err := a.records.Kept(d.ID); err == nil {
+	rec, err := a.records.Kept(d.ID)
+	if err == nil {
 		now = rec.Now()
 	}
-	a.records.Amend(d.ID, func(r *record.Report) {
-		if r.TunnelDown == 0 {
-			r.TunnelDown = now
-		}
-	})
+	if err == nil && rec.Snapshot().TunnelDown != 0 {
+		return // before what was at home beside that
+	}
+	a.records.Amend(d.ID, func(r *record.Report) { r.TunnelDown = now })
 	switch rec := a.records.Find(d.ID); {
 	case !d.Leased:
 	case rec != nil:
@@ -310,7 +316,6 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 		plan := migration.Plan{ID: d.ID, Guest: d.Guest}
 		a.hooks.Tell(callOf(a.config.Host, plan, record.Event{Name: migration.LeaseEnded, At: time.Now().UnixNano()}))
 	}
-	return err
 }
 
 // endDetours ends every lease of this host at once.
