@@ -16,6 +16,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/ends"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/netstate"
@@ -197,6 +198,44 @@ func TestLeasedBesideItsOwn(t *testing.T) {
 		}
 		if lease := m.leaseOf([]netip.Addr{old}); lease != c.alone {
 			t.Errorf("%s: its home is to lead it for %v", name, lease)
+		}
+	}
+}
+
+// TestLeaseToldToTheSource: the source of a guest leases what it leads to it as its host does, whichever of the guest's detours are there besides: such as
+// of what is at home here, which no lease ends. For good is for good, if one of them is.
+func TestLeaseToldToTheSource(t *testing.T) {
+	led := func(addr string) []netstate.Visiting {
+		return []netstate.Visiting{{Addr: netip.MustParseAddr(addr), Tunnel: "gwt-1"}}
+	}
+	home := []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.30")}}
+	hour := time.Now().Add(time.Hour)
+	for _, c := range []struct {
+		name  string
+		other detour.Detour
+		good  bool
+	}{
+		{name: "at home, for good", other: detour.Detour{Peer: "paris", Visiting: home}},
+		{name: "at home, for longer", other: detour.Detour{Peer: "paris", Visiting: home, Until: hour.Add(time.Hour)}},
+		{name: "from elsewhere, for good", other: detour.Detour{Peer: "oslo", Visiting: led("10.9.1.30")}},
+		{name: "led there, for good", other: detour.Detour{Peer: "paris", Visiting: led("10.9.1.30")}, good: true},
+	} {
+		a, g, d := leasing(t)
+		plan := migration.Plan{ID: "m-00000009", Guest: g.Name(), From: "paris", To: "rome"}
+		rec := record.New("rome", plan, time.Now())
+		rec.End(migration.Completed, nil, time.Now())
+		a.records.Add(rec)
+		d.Until, d.Visiting = hour, led("10.1.1.20")
+		c.other.ID, c.other.Guest, c.other.Leased = "m-00000002", g.Name(), true
+		place(a, d, &c.other)
+		for range 20 { // they are listed in any order
+			landed, err := a.peerLanded(callFrom(t, "paris", plan.ID, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lease := landed.(talk.LandedAnswer).Lease; (lease == 0) != c.good || lease > time.Hour {
+				t.Fatalf("%s: leased for %v", c.name, lease)
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"godwit/agent/capable"
@@ -238,6 +239,7 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 		return nil, err
 	}
 	answer := talk.LandedAnswer{Report: rec.Snapshot()}
+	var left []time.Duration
 	for _, d := range a.detours.List(answer.Report.Guest) {
 		for _, v := range d.Visiting {
 			answer.Leased = append(answer.Leased, v.Addr)
@@ -245,9 +247,12 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 				answer.Moved = append(answer.Moved, v.Addr)
 			}
 		}
-		if d.Peer == answer.Report.From && len(d.Visiting) > 0 {
-			answer.Lease = d.Left()
+		if d.Peer == answer.Report.From && !d.AtHome() { // what is at home here takes nothing there
+			left = append(left, d.Left())
 		}
+	}
+	if len(left) > 0 && !slices.Contains(left, 0) { // for good, if any is
+		answer.Lease = slices.Max(left)
 	}
 	return answer, nil
 }
