@@ -48,7 +48,7 @@ func (m *incoming) survive(ctx context.Context) {
 	if m.rec.Snapshot().Survival != nil {
 		return
 	}
-	o := record.Judge{Held: migration.Bare(m.plan.Held), Next: migration.Bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Home: m.atHome(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
+	o := record.Judge{Held: migration.Bare(m.plan.Held), Next: migration.Bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Home: m.a.homesOf(g), Kept: m.work.keepsOld, Joins: m.work.joins, Now: m.rec.Now()}
 	if o.Keeps {
 		o.Next = nil
 	}
@@ -76,10 +76,9 @@ func (m *incoming) survive(ctx context.Context) {
 	m.rec.Edit(func(r *record.Report) { r.Survival = s })
 }
 
-// atHome says whether all addresses of the guest are at home here by now.
-func (m *incoming) atHome() bool {
-	held := m.work.guest.Held().Addresses
-	return len(held) > 0 && !slices.ContainsFunc(held, func(addr migration.Address) bool { return addr.Home != m.a.config.Host })
+// homesOf are those of a guest's addresses that are at home here by now.
+func (a *Agent) homesOf(g *guests.Guest) []netip.Addr {
+	return migration.Bare(slices.DeleteFunc(slices.Clone(g.Held().Addresses), func(addr migration.Address) bool { return addr.Home != a.config.Host }))
 }
 
 // followSurvival looks what became of the connections that a detour still carried; last: before it ends.
@@ -105,12 +104,13 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 	}
 	s := rep.Survival
 	before := s.ByFate()
-	next, kept := migration.Bare(rep.Next), []netip.Addr(nil)
+	next := migration.Bare(rep.Next)
+	var kept, home []netip.Addr
 	if rep.Network == "tunnel" { // nothing moves, and what has an end on such an address outlives the others
 		given, _ := g.Held().Handed()
-		next, kept = nil, migration.Bare(given)
+		next, kept, home = nil, migration.Bare(given), a.homesOf(g)
 	}
-	s.Follow(all.List, flows, next, kept, now)
+	s.Follow(all.List, flows, next, kept, home, now)
 	if before[migration.Tunnelled] != s.Tunnelled || last && len(kept) > 0 { // by where their ends are it is judged who is lost (settleSurvival)
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)

@@ -28,9 +28,16 @@ type Survivor struct {
 // forgotten is why an Outward one is lost.
 const forgotten = "forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"
 
+// keptAtHome is why one goes on that needs no tunnel.
+const keptAtHome = "the guest keeps its address, which is at home there: no tunnel"
+
 // endsInTunnel is said of one that was tunnelled, and is no more; closed: that its ends did so is known; now is as in a Judge.
 func (c *Survivor) endsInTunnel(closed bool, now int64) {
-	c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now
+	why := "through the tunnel until it ended"
+	if c.Why == keptAtHome {
+		why = "without a tunnel until it ended"
+	}
+	c.Fate, c.Why, c.At = migration.EndedItself, why, now
 	if c.Outward && !closed {
 		c.Fate, c.Why = migration.Lost, forgotten
 	}
@@ -81,9 +88,9 @@ func (s *Survival) count() {
 // Judge is what a move has left of a guest's addresses, to judge connections by.
 type Judge struct {
 	Held, Next []netip.Addr
-	Keeps      bool // the guest keeps its addresses for good
-	Home       bool // they are at home where it is now
-	Kept       bool // they live on, on a lease
+	Keeps      bool         // the guest keeps its addresses for good
+	Home       []netip.Addr // those that are at home where it is now
+	Kept       bool         // they live on, on a lease
 	Joins      *guest.Joins
 	Now        int64 // unix ns, by the clock of the report
 }
@@ -137,8 +144,8 @@ func (o Judge) decide(one *Survivor, now guest.Connection) {
 		return nil
 	}
 	switch {
-	case o.Keeps && o.Home:
-		one.Fate, one.Why = migration.Tunnelled, "the guest keeps its address, which is at home there: no tunnel"
+	case o.Keeps && slices.Contains(o.Home, one.Local.Addr()):
+		one.Fate, one.Why = migration.Tunnelled, keptAtHome
 	case o.Keeps:
 		one.Fate, one.Why = migration.Tunnelled, "the guest keeps its address"
 	case now.Kind == guest.KindMPTCP && on(o.Next) != nil:
@@ -220,9 +227,9 @@ func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 	s.fit()
 }
 
-// Follow moves on those that were tunnelled at the last look; now is as in a Judge. One of MPTCP that works on kept has its end there, and
-// datagrams to kept, which may be at home, need not be among flows.
-func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, kept []netip.Addr, now int64) {
+// Follow moves on those that were tunnelled at the last look; now is as in a Judge. One of MPTCP that works on kept has its
+// end there for as long as it does. Datagrams to what is at home are not among flows: whether they go on is not known.
+func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, kept, home []netip.Addr, now int64) {
 	there := map[connectionKey]guest.Connection{}
 	for _, c := range all {
 		there[keyOf(c)] = c
@@ -239,11 +246,14 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, k
 			}
 		}
 		if !ok && c.Kind == guest.KindUDP {
-			ok = slices.Contains(kept, c.Local.Addr()) || slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
+			ok = slices.Contains(home, c.Local.Addr()) || slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
 		}
 		if !ok || at.Over {
 			c.endsInTunnel(at.Over, now)
 			continue
+		}
+		if c.Now != nil && !slices.Contains(at.Working, *c.Now) {
+			c.Now = nil
 		}
 		for _, w := range at.Working {
 			if slices.Contains(next, w.Addr()) && c.Kind == guest.KindMPTCP {

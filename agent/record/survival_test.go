@@ -64,7 +64,7 @@ func TestSurvive(t *testing.T) {
 			[]string{"lost: its old address was withdrawn"}, [5]int{1, 0, 0, 0, 1}},
 		{"address kept for good", Judge{Held: o.Held, Keeps: true, Now: now}, guest.Connections{List: before.List[:1]}, before,
 			[]string{"tunnelled: the guest keeps its address"}, [5]int{1, 0, 1, 0, 0}},
-		{"address kept, and at home", Judge{Held: o.Held, Keeps: true, Home: true, Now: now}, guest.Connections{List: before.List[:1]}, before,
+		{"address kept, and at home", Judge{Held: o.Held, Keeps: true, Home: o.Held, Now: now}, guest.Connections{List: before.List[:1]}, before,
 			[]string{"tunnelled: the guest keeps its address, which is at home there: no tunnel"}, [5]int{1, 0, 1, 0, 0}},
 		{"a container's own, which goes on", o, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{List: []guest.Connection{outward}},
 			[]string{"tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"}, [5]int{1, 0, 1, 0, 0}},
@@ -108,7 +108,7 @@ func TestFollowSurvival(t *testing.T) {
 	}
 	all := []guest.Connection{{Kind: "tcp", Local: old, Remote: client(0)}, {Kind: "mptcp", Local: old, Remote: client(2), Working: []netip.AddrPort{old, next}}}
 	flows := []netstate.Flow{{Protocol: "udp", Guest: old, Client: client(3), Idle: time.Second}, {Protocol: "udp", Guest: old, Client: client(4), Idle: time.Minute}}
-	s.Follow(all, flows, []netip.Addr{next.Addr()}, nil, 7e9)
+	s.Follow(all, flows, []netip.Addr{next.Addr()}, nil, nil, 7e9)
 	want := []string{"tunnelled: ", "ended: through the tunnel until it ended", "moved: late", "tunnelled: ",
 		"ended: through the tunnel until it ended", "ended: through the tunnel until it ended"}
 	if diff := cmp.Diff(want, fates(s)); diff != "" {
@@ -140,16 +140,16 @@ func TestFollowOutward(t *testing.T) {
 		then  func(*Survival)
 		want  string
 	}{
-		{"looked at", false, func(s *Survival) { s.Follow(nil, nil, nil, nil, now) }, forgotten},
+		{"looked at", false, func(s *Survival) { s.Follow(nil, nil, nil, nil, nil, now) }, forgotten},
 		{"closed", false, func(s *Survival) {
 			over := list.List[0]
 			over.Over = true
-			s.Follow([]guest.Connection{over}, nil, nil, nil, now)
+			s.Follow([]guest.Connection{over}, nil, nil, nil, nil, now)
 		}, ended},
-		{"there still", false, func(s *Survival) { s.Follow(list.List, nil, nil, nil, now) }, "tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"},
+		{"there still", false, func(s *Survival) { s.Follow(list.List, nil, nil, nil, nil, now) }, "tunnelled: plain TCP cannot change its address; it ends as its container sends, if the guest masquerades it"},
 		{"nothing else uses it", false, func(s *Survival) { s.Withdraw(false, now) }, forgotten},
 		{"the lease ends", false, func(s *Survival) { s.Withdraw(true, now) }, "lost: the lease of the tunnel ended"},
-		{"its address is kept", true, func(s *Survival) { s.Follow(nil, nil, nil, nil, now) }, ended},
+		{"its address is kept", true, func(s *Survival) { s.Follow(nil, nil, nil, nil, nil, now) }, ended},
 	} {
 		data, err := json.Marshal(Judge{Held: []netip.Addr{old.Addr()}, Kept: true, Keeps: c.keeps}.Survive(list, list))
 		if err != nil {
@@ -182,11 +182,41 @@ func TestWithdrawSome(t *testing.T) {
 	for _, to := range []netip.AddrPort{own, old} {
 		s.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: to, Client: port("198.18.0.9:53")}}, []netip.Addr{to.Addr()}, false)
 	}
-	s.Follow(all.List, nil, nil, []netip.Addr{own.Addr()}, 7e9)
+	s.Follow(all.List, nil, nil, []netip.Addr{own.Addr()}, []netip.Addr{own.Addr()}, 7e9)
 	s.Withdraw(true, 7e9, old.Addr())
 	const keeps, lost = "tunnelled: the guest keeps its address", "lost: the lease of the tunnel ended"
 	if diff := cmp.Diff([]string{keeps, lost, keeps, keeps, lost, "tunnelled: seen in the tunnel", "ended: through the tunnel until it ended"}, fates(s)); diff != "" || s.Tunnelled != 4 || s.Connections[2].Now != nil {
 		t.Errorf("%s%+v", diff, s)
+	}
+}
+
+// TestHomeBesideTheOld: of a guest that keeps its own address at home, and has an old one of elsewhere beside it, each connection is told by the address that it has,
+// also as it ends; one of MPTCP that has left its own again goes with the old one.
+func TestHomeBesideTheOld(t *testing.T) {
+	own, old := port("10.2.1.10:80"), port("10.1.1.10:80")
+	var all guest.Connections
+	for i, c := range []guest.Connection{{Kind: "tcp", Local: own}, {Kind: "tcp", Local: old}, {Kind: "mptcp", Local: old, Working: []netip.AddrPort{old, own}}} {
+		c.Remote = netip.AddrPortFrom(netip.MustParseAddr("198.18.0.8"), uint16(5000+i))
+		all.List = append(all.List, c)
+	}
+	held := []netip.Addr{own.Addr(), old.Addr()}
+	s := Judge{Held: held, Keeps: true, Home: held[:1]}.Survive(all, all)
+	const keeps = "tunnelled: the guest keeps its address"
+	if diff := cmp.Diff([]string{keeps + ", which is at home there: no tunnel", keeps, keeps}, fates(s)); diff != "" {
+		t.Error(diff)
+	}
+	s.Follow(all.List, nil, nil, held[:1], held[:1], 7e9)
+	all.List[2].Working = []netip.AddrPort{old}
+	s.Follow(all.List[2:], nil, nil, held[:1], held[:1], 7e9)
+	s.Withdraw(true, 7e9, old.Addr())
+	want := []string{"ended: without a tunnel until it ended", "ended: through the tunnel until it ended", "lost: the lease of the tunnel ended"}
+	if diff := cmp.Diff(want, fates(s)); diff != "" {
+		t.Error(diff)
+	}
+	led := &Survival{}
+	led.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: own, Client: port("198.18.0.9:53")}}, held, false)
+	if led.Follow(nil, nil, nil, held[:1], nil, 7e9); led.Ended != 1 {
+		t.Errorf("datagrams that ceased to come to its own, by the tunnel: %v", fates(led))
 	}
 }
 
@@ -228,7 +258,7 @@ func TestFollowUnlisted(t *testing.T) {
 	s.AddFlows(flows, []netip.Addr{old.Addr()}, true)
 	s.Follow([]guest.Connection{
 		{Kind: "mptcp", Local: old, Remote: moved, Working: []netip.AddrPort{next}}, {Kind: "tcp", Local: old, Remote: stays},
-	}, nil, []netip.Addr{next.Addr()}, nil, 7e9)
+	}, nil, []netip.Addr{next.Addr()}, nil, nil, 7e9)
 	want := []string{"moved: late", "tunnelled: seen in the tunnel", "ended: through the tunnel until it ended"}
 	if diff := cmp.Diff(want, fates(s)); diff != "" || s.Connections[0].Kind != "mptcp" {
 		t.Error(diff, s.Connections[0].Kind)
