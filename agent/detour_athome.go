@@ -17,8 +17,8 @@ import (
 // good (network tunnel): its current ones are its own, and nothing ends them. A guest that came home keeps the address that it has there
 // for as long as something uses it: no lease ends what needs no tunnel. What it brought from elsewhere beside that, also by the same detour, goes with the lease.
 
-// leasedOf are the addresses that came here by d which end with their lease, or where nothing needs them any more. Which
-// are a guest's own is not known where no handover gave it any: then all are that its detour keeps for good.
+// leasedOf are the addresses that came here by d which end with their lease, or where nothing needs them any more.
+// Which are a guest's own is not known where no handover gave it any: then all are that its detour keeps for good.
 func leasedOf(g *guests.Guest, d detour.Detour) (out []netip.Addr) {
 	h := g.Held()
 	given, _ := h.Handed()
@@ -56,10 +56,10 @@ func (a *Agent) leasedAtHome(g *guests.Guest) (out []netip.Addr) {
 	return out
 }
 
-// endVisits ends what leads these addresses to a guest here, which gives them up, at both ends where a detour has no other
-// that takes its tunnel. Beside one that does they are led here until the guest moves on, and its source tells their home
-// (tellInVain): that home goes on sending them here, as nobody can ask it to end a part of a detour, and here they would be
-// nobody's and go back to it. used: what still uses them is lost by that, and is written down so.
+// endVisits ends what leads these addresses to a guest here, which gives them up, at both ends where a detour has no
+// other that takes its tunnel. Beside one that does they are led here until the guest moves on, and its source tells
+// their home (tellInVain): that home goes on sending them here, as nobody can ask it to end a part of a detour, and
+// here they would be nobody's and go back to it. used: what still uses them is lost by that, and is written down so.
 func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Addr, used bool) error {
 	var of []netip.Addr
 	if stay := lists.Without(a.visiting(g.Name()), addrs); len(stay) > 0 {
@@ -83,9 +83,9 @@ func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Ad
 	return err
 }
 
-// endSome ends those visits of a detour that has others, which are left in d and at home here: nothing takes its tunnel any
-// more. Its other end is asked to end, which its lease does, too; one that is for good is asked until it does. The lease was
-// the others': a guest's own address at home is for good.
+// endSome ends those visits of a detour that has others, which are left in d and at home here: nothing takes its tunnel
+// any more. Its other end is asked to end, which its lease does, too; one that is for good is asked until it does. The
+// lease was the others': a guest's own address at home is for good.
 func (a *Agent) endSome(ctx context.Context, g *guests.Guest, d detour.Detour, ends func(netstate.Visiting) bool) error {
 	given, _ := g.Held().Handed()
 	own := migration.Bare(given)

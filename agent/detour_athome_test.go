@@ -150,8 +150,9 @@ func TestOwnOutlivesTheOld(t *testing.T) {
 	}
 }
 
-// TestHomeHearsOfTheOld: the home of an address that was given up beside the guest's own one, which came by the same way, sends both on, until it is
-// told that this ends, as the guest moves on and has its own one sent to it there directly. It sent the old one there for good.
+// TestHomeHearsOfTheOld: the home of an address that was given up beside the guest's own one, which came by the same
+// way, sends both on, until it is told that this ends, as the guest moves on and has its own one sent to it there
+// directly. It sent the old one there for good.
 func TestHomeHearsOfTheOld(t *testing.T) {
 	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
 	a, g, _, _ := besideOwn{together: true, uses: []netip.Addr{own}}.has(t, own, old)
@@ -172,8 +173,9 @@ func TestHomeHearsOfTheOld(t *testing.T) {
 	}
 }
 
-// TestLeaseGoesWithTheOld: the lease of an old address goes with it, and leaves none to the guest's own at home that came by the same way: an agent that
-// does not know which is its own, as one of an older release, would end that where nothing uses it at that moment. One at home that is old, too, has it on.
+// TestLeaseGoesWithTheOld: the lease of an old address goes with it, and leaves none to the guest's own at home that
+// came by the same way: an agent that does not know which is its own, as one of an older release, would end that where
+// nothing uses it at that moment. One at home that is old, too, has it on.
 func TestLeaseGoesWithTheOld(t *testing.T) {
 	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
 	for _, c := range []besideOwn{
@@ -199,8 +201,9 @@ func TestLeaseGoesWithTheOld(t *testing.T) {
 	}
 }
 
-// TestOldHomeIsAway: the other end of an old address beside the guest's own at home that is for good, and is not needed, does not answer, or is not in the
-// configuration any more: the guest gives it up once, and that end is told on. It was asked again and again, or it was led here for ever.
+// TestOldHomeIsAway: the other end of an old address beside the guest's own at home that is for good, and is not
+// needed, does not answer, or is not in the configuration any more: the guest gives it up once, and that end is told
+// on. It was asked again and again, or it was led here for ever.
 func TestOldHomeIsAway(t *testing.T) {
 	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
 	for _, named := range []bool{true, false} {
@@ -225,8 +228,8 @@ func TestOldHomeIsAway(t *testing.T) {
 	}
 }
 
-// TestToldBesideWhatIsAtHome: the other end of a detour of which nothing but what is at home is left here is told on that it has ended; that of one
-// which leads something is not.
+// TestToldBesideWhatIsAtHome: the other end of a detour of which nothing but what is at home is left here is told on
+// that it has ended; that of one which leads something is not.
 func TestToldBesideWhatIsAtHome(t *testing.T) {
 	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
 	a, _, _, asked := besideOwn{home: true, together: true}.has(t, own, old)
@@ -247,8 +250,8 @@ func TestToldBesideWhatIsAtHome(t *testing.T) {
 	}
 }
 
-// TestTunnelEndsBesideWhatIsAtHome: the end of the tunnel of an old address is told of, once, and written down as it ends, also where the guest's own one,
-// which is at home, came by the same detour and lives on.
+// TestTunnelEndsBesideWhatIsAtHome: the end of the tunnel of an old address is told of, once, and written down as it
+// ends, also where the guest's own one, which is at home, came by the same detour and lives on.
 func TestTunnelEndsBesideWhatIsAtHome(t *testing.T) {
 	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
 	for _, until := range []time.Time{{}, time.Now().Add(-time.Second)} {

@@ -202,8 +202,9 @@ func TestLeasedBesideItsOwn(t *testing.T) {
 	}
 }
 
-// TestLeaseToldToTheSource: the source of a guest leases what it leads to it as its host does, whichever of the guest's detours are there besides: such as
-// of what is at home here, which no lease ends. For good is for good, if one of them is.
+// TestLeaseToldToTheSource: the source of a guest leases what it leads to it as its host does, whichever of the guest's
+// detours are there besides: such as of what is at home here, which no lease ends. For good is for good, if one of them
+// is.
 func TestLeaseToldToTheSource(t *testing.T) {
 	led := func(addr string) []netstate.Visiting {
 		return []netstate.Visiting{{Addr: netip.MustParseAddr(addr), Tunnel: "gwt-1"}}

@@ -39,9 +39,10 @@ func current(held []migration.Address) []migration.Address {
 	return held
 }
 
-// goesHome says whether all its current addresses are at home at the destination, or are to come to be so there as it arrives:
-// a host that stands for them, their home or its subnet agent, gives them back to any other of its site. Of two of these one
-// alone would, also of what it has beside them. Where nobody is to give its own back, an old one may come as a visitor.
+// goesHome says whether all its current addresses are at home at the destination, or are to come to be so there as it
+// arrives: a host that stands for them, their home or its subnet agent, gives them back to any other of its site. Of
+// two of these one alone would, also of what it has beside them. Where nobody is to give its own back, an old one may
+// come as a visitor.
 func (m *outgoing) goesHome() (home bool, lender string) {
 	lends := func(addr migration.Address) bool {
 		n, known := m.a.config.Peer(addr.Home)

@@ -227,8 +227,9 @@ func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 	s.fit()
 }
 
-// Follow moves on those that were tunnelled at the last look; now is as in a Judge. One of MPTCP that works on kept has its
-// end there for as long as it does. Datagrams to what is at home are not among flows: whether they go on is not known.
+// Follow moves on those that were tunnelled at the last look; now is as in a Judge. One of MPTCP that works on kept has
+// its end there for as long as it does. Datagrams to what is at home are not among flows: whether they go on is not
+// known.
 func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, kept, home []netip.Addr, now int64) {
 	there := map[connectionKey]guest.Connection{}
 	for _, c := range all {

@@ -190,8 +190,9 @@ func TestWithdrawSome(t *testing.T) {
 	}
 }
 
-// TestHomeBesideTheOld: of a guest that keeps its own address at home, and has an old one of elsewhere beside it, each connection is told by the address that it has,
-// also as it ends; one of MPTCP that has left its own again goes with the old one.
+// TestHomeBesideTheOld: of a guest that keeps its own address at home, and has an old one of elsewhere beside it, each
+// connection is told by the address that it has, also as it ends; one of MPTCP that has left its own again goes with
+// the old one.
 func TestHomeBesideTheOld(t *testing.T) {
 	own, old := port("10.2.1.10:80"), port("10.1.1.10:80")
 	var all guest.Connections
