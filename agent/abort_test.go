@@ -17,7 +17,8 @@ import (
 	"godwit/migration"
 )
 
-// TestAbortIsAnsweredByWhatItComesTo: a migration that lets go in the moment in which it is called off is not said to turn back.
+// TestAbortIsAnsweredByWhatItComesTo: a migration that lets go in the moment in which it is called off is not said to
+// turn back.
 func TestAbortIsAnsweredByWhatItComesTo(t *testing.T) {
 	letGo, undone := sourceDoing(t, migration.Release), migration.Source{Course: migration.Undoing}
 	for name, c := range map[string]struct {
@@ -47,8 +48,8 @@ func TestAbortIsAnsweredByWhatItComesTo(t *testing.T) {
 	}
 }
 
-// TestAbortOfOneThatBeginsAgain: a migration that waits for its destination to undo, to begin again, waits no longer than another once it
-// is called off.
+// TestAbortOfOneThatBeginsAgain: a migration that waits for its destination to undo, to begin again, waits no longer
+// than another once it is called off.
 func TestAbortOfOneThatBeginsAgain(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	ctx, end := context.WithCancel(t.Context())

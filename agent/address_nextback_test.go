@@ -78,8 +78,8 @@ func TestFailedHandoverTakesNextBack(t *testing.T) {
 	}
 }
 
-// TestToldHandoverTakesNextBack: of a guest that may have told its clients of its next addresses before it came, and could not be asked for anything
-// since, they are to be taken all the same.
+// TestToldHandoverTakesNextBack: of a guest that may have told its clients of its next addresses before it came, and
+// could not be asked for anything since, they are to be taken all the same.
 func TestToldHandoverTakesNextBack(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		m := landing(t, guests.New(care.Held{}, nil))
@@ -93,8 +93,8 @@ func TestToldHandoverTakesNextBack(t *testing.T) {
 	}
 }
 
-// TestNumbersOfAnEarlierAgentAreUsedUp: a guest that answered nobody since the agent was killed which handed it over may have its next address: the
-// next move uses neither its table nor its endpoints' ids.
+// TestNumbersOfAnEarlierAgentAreUsedUp: a guest that answered nobody since the agent was killed which handed it over
+// may have its next address: the next move uses neither its table nor its endpoints' ids.
 func TestNumbersOfAnEarlierAgentAreUsedUp(t *testing.T) {
 	for again := range 2 {
 		m := landing(t, guests.New(care.Held{}, nil))
@@ -153,8 +153,9 @@ func (l *letsGo) Retire(context.Context, guest.Retire) error {
 
 func (*letsGo) Done() <-chan struct{} { return nil }
 
-// TestMovedOnIsNotWrittenDown: what is asked of a guest later, as a connection needs its next address, does not bring it back under care when
-// it has moved on by then: it would be taken for one that has ended, with all that leads to it where it is.
+// TestMovedOnIsNotWrittenDown: what is asked of a guest later, as a connection needs its next address, does not bring
+// it back under care when it has moved on by then: it would be taken for one that has ended, with all that leads to it
+// where it is.
 func TestMovedOnIsNotWrittenDown(t *testing.T) {
 	m := landing(t, guests.New(care.Held{}, goneMachine{}))
 	g, a := m.work.guest, m.a

@@ -21,7 +21,8 @@ import (
 // copied: between the check and the handover somebody else may take them.
 const guardEvery = time.Second
 
-// probeNext asks the LAN who has addr; it is free to the guest where that has it already: by one of its own NICs nobody takes it from it.
+// probeNext asks the LAN who has addr; it is free to the guest where that has it already: by one of its own NICs nobody
+// takes it from it.
 func (m *incoming) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
 	by, used := m.a.book.Used(ctx, addr)
 	return by, used && !handed.OwnNIC(m.work.guest.Held().Description, by)
@@ -53,8 +54,9 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 	return nil
 }
 
-// given is the address of subnet that an agent before this one has given the guest in the place of one that was taken, and was killed before
-// it had written that down; false: none. By another one yet the guest would have one of which nobody knows. It is promised to it.
+// given is the address of subnet that an agent before this one has given the guest in the place of one that was taken,
+// and was killed before it had written that down; false: none. By another one yet the guest would have one of which
+// nobody knows. It is promised to it.
 func (m *incoming) given(ctx context.Context, subnet config.Subnet) (netip.Addr, bool) {
 	if !m.work.found {
 		return netip.Addr{}, false

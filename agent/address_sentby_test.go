@@ -10,8 +10,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestKeptByItsOldRouter: what a guest keeps of its old addresses leaves by the router of the next one, and where the site gives it none
-// of that family by the old one's, for which the host answers.
+// TestKeptByItsOldRouter: what a guest keeps of its old addresses leaves by the router of the next one, and where the
+// site gives it none of that family by the old one's, for which the host answers.
 func TestKeptByItsOldRouter(t *testing.T) {
 	address := func(prefix, gateway string) migration.Address {
 		a := migration.Address{Prefix: netip.MustParsePrefix(prefix)}

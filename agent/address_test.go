@@ -18,8 +18,8 @@ import (
 	"godwit/netstate/netns"
 )
 
-// TestNetworkOfWhatCannotBeAnnounced: a guest that could announce only its own side of a NAT is refused where its connections are to follow; where
-// network auto is drain, as none can, it moves, and announces nothing.
+// TestNetworkOfWhatCannotBeAnnounced: a guest that could announce only its own side of a NAT is refused where its
+// connections are to follow; where network auto is drain, as none can, it moves, and announces nothing.
 func TestNetworkOfWhatCannotBeAnnounced(t *testing.T) {
 	behind := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 3}
 	six := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64"), Endpoint: 4}
@@ -54,7 +54,8 @@ func TestGrantedWithoutIPv6(t *testing.T) {
 	refusedBy(t, "IPv6 alone", func() error { _, err := a.grantable(offer, []migration.Address{v6}); return err }(), "turned off")
 }
 
-// TestAskedForInAnotherFamily: an address that was asked for, and that the guest has no use for, is refused, and not another one given.
+// TestAskedForInAnotherFamily: an address that was asked for, and that the guest has no use for, is refused, and not
+// another one given.
 func TestAskedForInAnotherFamily(t *testing.T) {
 	a := between(t)
 	six, v4 := netip.MustParseAddr("fd00:2:1::20"), migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
@@ -147,8 +148,8 @@ func TestPromiseWhileAMigrationEnds(t *testing.T) {
 	}
 }
 
-// TestPromisesOfTheNextMove: a move that ends here takes nothing from the next one of its guest, which has been promised its address meanwhile. What was
-// promised to the first is not kept for longer than that.
+// TestPromisesOfTheNextMove: a move that ends here takes nothing from the next one of its guest, which has been
+// promised its address meanwhile. What was promised to the first is not kept for longer than that.
 func TestPromisesOfTheNextMove(t *testing.T) {
 	a, p := awaiting(t)
 	next := p.Plan.Next[0].Prefix.Addr()

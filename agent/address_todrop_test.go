@@ -169,8 +169,8 @@ type letsGoOf struct {
 
 func (l letsGoOf) DropAddress(context.Context, ...netip.Addr) error { return l.leave() }
 
-// TestForgottenWhileItGivesUp: a guest that a person forgets while it is asked for an address is not under care again when it
-// has answered: nobody would look after it, and its file bring it back with the next agent.
+// TestForgottenWhileItGivesUp: a guest that a person forgets while it is asked for an address is not under care again
+// when it has answered: nobody would look after it, and its file bring it back with the next agent.
 func TestForgottenWhileItGivesUp(t *testing.T) {
 	a, g, f := lapsed(t)
 	*f.silent = false

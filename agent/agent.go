@@ -7,19 +7,18 @@
 // found again without it. QEMU and tunnels are processes of their own: an agent that dies takes
 // nothing with it.
 //
-// Files begin with what they are of, such as source_, destination_, detour_, guest_:
-// docs/architecture.md has the list, and which effect is in which of them. What needs none
-// of the agent's state is a package below: what people write (config), files that are kept
-// (journal, and what is in it: written; statefile, visits), the link to other hosts (peer), and what is said over it (talk),
-// looks at the paths there (probe), which of them memory takes (ways), and how (lanes, datapath), disks that
-// take those (disks), guests under care (guests), what a handover gives them (handed), also after a boot (boots), how they are
-// asked (line), and how often (asking), those in which nobody can be (outside), what bars a guest from a host
-// (capable), QEMUs that no agent made up (described), which addresses guests may be given (addresses), detours (detour), ends of
-// tunnels (ends), other pairs of uplinks for them (otherway), routers of the LAN (routers), what subnet agents have not
-// heard yet (owed), what migrations share (uplinks, priority), what is known of each (record) and of
-// guests (care), what a prediction rests on (sample), what guests and tunnels have written (logs),
-// what users are told by (hook, metrics) and may ask (api), how long what may take (limits), what a
-// lab has it look at (compare).
+// Files begin with what they are of, such as source_, destination_, detour_, guest_: docs/architecture.md has the list,
+// and which effect is in which of them. What needs none of the agent's state is a package below: what people write
+// (config), files that are kept (journal, and what is in it: written; statefile, visits), the link to other hosts
+// (peer), and what is said over it (talk), looks at the paths there (probe), which of them memory takes (ways), and how
+// (lanes, datapath), disks that take those (disks), guests under care (guests), what a handover gives them (handed),
+// also after a boot (boots), how they are asked (line), and how often (asking), those in which nobody can be (outside),
+// what bars a guest from a host (capable), QEMUs that no agent made up (described), which addresses guests may be given
+// (addresses), detours (detour), ends of tunnels (ends), other pairs of uplinks for them (otherway), routers of the LAN
+// (routers), what subnet agents have not heard yet (owed), what migrations share (uplinks, priority), what is known of
+// each (record) and of guests (care), what a prediction rests on (sample), what guests and tunnels have written (logs),
+// what users are told by (hook, metrics) and may ask (api), how long what may take (limits), what a lab has it look at
+// (compare).
 package agent
 
 import (
@@ -223,7 +222,8 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.actors.Go(func() { a.warnOfUncared(ctx) }) // a QEMU that hangs is waited for
 }
 
-// warnOfUncared says which guests may run here that came, or were begun, after what STATE tells of, as it was put back from a backup: no command shows them.
+// warnOfUncared says which guests may run here that came, or were begun, after what STATE tells of, as it was put back
+// from a backup: no command shows them.
 func (a *Agent) warnOfUncared(ctx context.Context) {
 	things, err := leftover.WithoutCare(ctx, a.config)
 	if err != nil {
@@ -295,8 +295,9 @@ func (a *Agent) known() string {
 	return lists.OrNone(names)
 }
 
-// readopt finds again the guests that an earlier agent had under care, all at once: one that is silent holds up no other. A guest
-// whose QEMU is gone is lost, with a line in the log; none is started. One whose QEMU does not answer is waited for: resumeLate.
+// readopt finds again the guests that an earlier agent had under care, all at once: one that is silent holds up no
+// other. A guest whose QEMU is gone is lost, with a line in the log; none is started. One whose QEMU does not answer is
+// waited for: resumeLate.
 func (a *Agent) readopt(ctx context.Context) (lost map[string]*guests.Guest) {
 	held, errs := a.guests.Remembered()
 	for _, err := range errs {

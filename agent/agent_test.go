@@ -226,7 +226,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestUncaredIsSaid: a guest that may run here, and of which STATE does not tell, as it is older, is named in the log with what to do.
+// TestUncaredIsSaid: a guest that may run here, and of which STATE does not tell, as it is older, is named in the log
+// with what to do.
 func TestUncaredIsSaid(t *testing.T) {
 	var said bytes.Buffer
 	a := bareAgent(t, &config.Config{Host: "paris"})
@@ -281,7 +282,8 @@ func TestDirsThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestOneAgentOfAState: two agents that were given the same state directory would both go on with what is there; the second does not begin.
+// TestOneAgentOfAState: two agents that were given the same state directory would both go on with what is there; the
+// second does not begin.
 func TestOneAgentOfAState(t *testing.T) {
 	state := t.TempDir()
 	run := func() *Agent { return &Agent{config: &config.Config{State: state, Run: t.TempDir()}} }

@@ -68,8 +68,8 @@ func (a *Agent) localAPI() http.Handler {
 	return mux
 }
 
-// info is what the host is and has. Its guests' QEMUs are asked all at once, and for a while: those of one storage that hangs
-// answer nobody.
+// info is what the host is and has. Its guests' QEMUs are asked all at once, and for a while: those of one storage that
+// hangs answer nobody.
 func (a *Agent) info(ctx context.Context) api.HostInfo {
 	all := a.guests.All()
 	info := api.HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: make([]api.GuestInfo, len(all)), Neighbours: a.neighbours()}

@@ -38,7 +38,8 @@ func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
 	return nil, nil //nolint:nilnil // done
 }
 
-// itselfBy is the transfer of a plan with which QEMU sends by itself; "": it does not. What check makes of a plan does not change that.
+// itselfBy is the transfer of a plan with which QEMU sends by itself; "": it does not. What check makes of a plan does
+// not change that.
 func itselfBy(plan migration.Plan) string {
 	if !plan.Direct() {
 		return ""

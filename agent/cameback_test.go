@@ -44,8 +44,8 @@ func TestJournalThatCameBack(t *testing.T) {
 	}
 }
 
-// TestEarlierTryIsAwaited: a migration that begins again waits for its earlier try where that is undone and not written down yet; for
-// nothing else.
+// TestEarlierTryIsAwaited: a migration that begins again waits for its earlier try where that is undone and not written
+// down yet; for nothing else.
 func TestEarlierTryIsAwaited(t *testing.T) {
 	for name, c := range map[string]struct {
 		landing migration.Landing

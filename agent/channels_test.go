@@ -19,7 +19,8 @@ import (
 	"godwit/migration"
 )
 
-// TestChannelsOnBothHosts: QEMU waits at the destination for as many channels as the source's opens, however many paths there are.
+// TestChannelsOnBothHosts: QEMU waits at the destination for as many channels as the source's opens, however many paths
+// there are.
 func TestChannelsOnBothHosts(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Transfer: "qemu-multifd", Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24")}}}
 	var asked talk.Preparation

@@ -118,7 +118,8 @@ func TestSourceIsCounted(t *testing.T) {
 	})
 }
 
-// TestNextTryIsCounted: what a migration that begins again carries counts beside what it had, and what has left the uplinks goes on.
+// TestNextTryIsCounted: what a migration that begins again carries counts beside what it had, and what has left the
+// uplinks goes on.
 func TestNextTryIsCounted(t *testing.T) {
 	a, client := counting(t)
 	m := leaving(a)

@@ -184,7 +184,8 @@ func (m *incoming) receive(ctx context.Context) error {
 	return m.prepareDirect(ctx)
 }
 
-// waitingEnded explains why receive failed by the end of the QEMU that was to wait: all else that was asked of it comes of that.
+// waitingEnded explains why receive failed by the end of the QEMU that was to wait: all else that was asked of it comes
+// of that.
 func (m *incoming) waitingEnded(ctx context.Context, err error) error {
 	g := m.work.guest
 	if err == nil || ctx.Err() != nil || g == nil || g.Machine() == nil || !endedBy(g.Machine(), err) {
@@ -285,8 +286,8 @@ func (m *incoming) tellLoaded(ctx context.Context, machine vm.Machine) {
 }
 
 // notWhole says once why QEMU did not load a guest: err and p are what it answered, which has no reason in it, said is
-// what it wrote to its log. Where lanes ended its stream they know why, and QEMU only what it missed; what ended at the source is told as
-// its own: that reads it, too.
+// what it wrote to its log. Where lanes ended its stream they know why, and QEMU only what it missed; what ended at the
+// source is told as its own: that reads it, too.
 func notWhole(err, lanes error, source string, p vm.Progress, said string) string {
 	if there := (*paths.PeerError)(nil); errors.As(lanes, &there) {
 		return "what sends it on " + source + " has ended: " + there.Text

@@ -85,8 +85,9 @@ func (m *incoming) lead(d *detour.Detour, all map[string]*detour.Detour, addr mi
 	}
 }
 
-// runsHere leads to a guest that came by a migration what this host and its neighbours have for it, too: they have found it
-// where it was until now (netstate.Visiting.Waits). What waits for it by a later one, as it has gone since and comes back, waits on.
+// runsHere leads to a guest that came by a migration what this host and its neighbours have for it, too: they have
+// found it where it was until now (netstate.Visiting.Waits). What waits for it by a later one, as it has gone since and
+// comes back, waits on.
 func (a *Agent) runsHere(id string) {
 	came, ok := a.detours.Get(id)
 	if !ok || !slices.ContainsFunc(came.Visiting, func(v netstate.Visiting) bool { return v.Waits }) {

@@ -74,8 +74,8 @@ func TestAnswersFor(t *testing.T) {
 	}
 }
 
-// TestLeavesAgainAtOnce: what is done about a guest's arrival when nobody waits for it may come late: what a later migration of the
-// guest has made by then stays as that made it.
+// TestLeavesAgainAtOnce: what is done about a guest's arrival when nobody waits for it may come late: what a later
+// migration of the guest has made by then stays as that made it.
 func TestLeavesAgainAtOnce(t *testing.T) {
 	a := between(t)
 	plan := goodPreparation().Plan
@@ -92,8 +92,8 @@ func TestLeavesAgainAtOnce(t *testing.T) {
 	}
 }
 
-// TestRenewsByItsServer: a guest that takes its addresses by DHCP asks the server that gave it the one with which it comes, unless that
-// was an agent, which is not asked any more.
+// TestRenewsByItsServer: a guest that takes its addresses by DHCP asks the server that gave it the one with which it
+// comes, unless that was an agent, which is not asked any more.
 func TestRenewsByItsServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent, network string
@@ -116,8 +116,8 @@ func TestRenewsByItsServer(t *testing.T) {
 	}
 }
 
-// TestLeadsWhatComes: an old address of a guest that comes waits at its tap, as a visitor by this tunnel; one whose home is here, or that passed through, is
-// sent on until the flip, and has its way home then.
+// TestLeadsWhatComes: an old address of a guest that comes waits at its tap, as a visitor by this tunnel; one whose
+// home is here, or that passed through, is sent on until the flip, and has its way home then.
 func TestLeadsWhatComes(t *testing.T) {
 	a := between(t)
 	p := goodPreparation()

@@ -57,7 +57,8 @@ func TestSameRoot(t *testing.T) {
 	}
 }
 
-// TestUnknownSource: a host that its destination's configuration does not name hears so in the check, and not from its tunnel.
+// TestUnknownSource: a host that its destination's configuration does not name hears so in the check, and not from its
+// tunnel.
 func TestUnknownSource(t *testing.T) {
 	a := between(t)
 	p := goodPreparation()

@@ -18,8 +18,8 @@ import (
 	"godwit/vm"
 )
 
-// TestRoomIsGivenOnce: of guests that come at the same time, of which this host has room for one, it takes the first. What that
-// one has filled is no room any more; when it runs here, or has been refused, it is owed nothing.
+// TestRoomIsGivenOnce: of guests that come at the same time, of which this host has room for one, it takes the first.
+// What that one has filled is no room any more; when it runs here, or has been refused, it is owed nothing.
 func TestRoomIsGivenOnce(t *testing.T) {
 	a := between(t)
 	memory, err := capable.AvailableMemory()
@@ -126,8 +126,8 @@ func TestOwedWhileItIsHandedOver(t *testing.T) {
 	both.Wait()
 }
 
-// TestRoomForTheCopiesOfAll: where there is room for the copy of one guest's memory, another that comes at the same time is refused, until
-// the first one runs: both would end on a disk that is full.
+// TestRoomForTheCopiesOfAll: where there is room for the copy of one guest's memory, another that comes at the same
+// time is refused, until the first one runs: both would end on a disk that is full.
 func TestRoomForTheCopiesOfAll(t *testing.T) {
 	a := between(t)
 	free, _, err := a.roomFor("", 0)

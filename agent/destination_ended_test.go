@@ -75,8 +75,8 @@ type endsWith struct {
 
 func (e *endsWith) Exit() vm.Exit { return e.exit }
 
-// TestLandingOfAGuestThatEndsInPostcopy: a guest that powers off while its last pages are on their way is not waited for; nor is
-// it taken to have ended where its QEMU was killed, of which the source hears.
+// TestLandingOfAGuestThatEndsInPostcopy: a guest that powers off while its last pages are on their way is not waited
+// for; nor is it taken to have ended where its QEMU was killed, of which the source hears.
 func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit vm.Exit

@@ -8,9 +8,9 @@ import (
 	"godwit/migration"
 )
 
-// peerExpect has the guest's LAN here know where its next addresses will be: clients come as soon as the guest has told them of
-// those, which it does before it arrives (agent/source_tell.go). Nothing is undone of that where it does not arrive: neighbours
-// forget what they do not hear again.
+// peerExpect has the guest's LAN here know where its next addresses will be: clients come as soon as the guest has told
+// them of those, which it does before it arrives (agent/source_tell.go). Nothing is undone of that where it does not
+// arrive: neighbours forget what they do not hear again.
 func (a *Agent) peerExpect(r *http.Request) (any, error) {
 	m, err := a.findTry(r)
 	if err != nil {
@@ -32,8 +32,9 @@ func (m *incoming) expect() bool {
 	return true
 }
 
-// holdsOfHere says whether the guest keeps an address of the LAN here that another host here leads after it, as of one that comes back to
-// another host of its site. Who is here may reach that by the MAC of the NIC that gets the next address, which would be known to be here.
+// holdsOfHere says whether the guest keeps an address of the LAN here that another host here leads after it, as of one
+// that comes back to another host of its site. Who is here may reach that by the MAC of the NIC that gets the next
+// address, which would be known to be here.
 func (m *incoming) holdsOfHere() bool {
 	return slices.ContainsFunc(m.plan.Held, func(h migration.Address) bool {
 		led := h.Home != m.a.config.Host || slices.Contains(m.work.prepared.Home, h.Prefix.Addr())

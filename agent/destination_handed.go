@@ -46,8 +46,9 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	return m.writeHanded()
 }
 
-// writeHanded is the end of a handover. What became of the guest is written down first, for later agents; where that cannot be,
-// as on a full disk, it is tried again, and nothing that was done in the guest is done again, or taken for failed.
+// writeHanded is the end of a handover. What became of the guest is written down first, for later agents; where that
+// cannot be, as on a full disk, it is tried again, and nothing that was done in the guest is done again, or taken for
+// failed.
 func (m *incoming) writeHanded() error {
 	g, survey := m.work.guest, m.work.survey
 	if err := m.a.guests.Save(g); err != nil {

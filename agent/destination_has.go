@@ -34,7 +34,8 @@ func (a *Agent) beginHas(ctx context.Context, offer talk.Offer) <-chan []bool {
 	return answer
 }
 
-// hasGrace is for how long after its limit the search may go on with what it is at; then its storage hangs, and nobody waits for that.
+// hasGrace is for how long after its limit the search may go on with what it is at; then its storage hangs, and nobody
+// waits for that.
 const hasGrace = 500 * time.Millisecond
 
 func (a *Agent) whichHere(ctx context.Context, offer talk.Offer) []bool {

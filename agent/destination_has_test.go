@@ -14,8 +14,8 @@ import (
 	"godwit/transfer/pages"
 )
 
-// TestWhichHere: a host has pages of a guest's memory where it kept them of an earlier visit, or anywhere in its image; where
-// nothing is kept, it does not look.
+// TestWhichHere: a host has pages of a guest's memory where it kept them of an earlier visit, or anywhere in its image;
+// where nothing is kept, it does not look.
 func TestWhichHere(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{1})
 	noisePage := func() []byte {

@@ -63,8 +63,8 @@ func TestListedBeforeRetired(t *testing.T) {
 	}
 }
 
-// TestListedAgain: a guest that did not tell its connections, as it waited for its memory, is asked again when its handover is
-// tried again, and one that told them is not.
+// TestListedAgain: a guest that did not tell its connections, as it waited for its memory, is asked again when its
+// handover is tried again, and one that told them is not.
 func TestListedAgain(t *testing.T) {
 	first := limits.FirstTick
 	t.Cleanup(func() { limits.FirstTick = first })

@@ -111,8 +111,9 @@ func (m *incoming) givenUp(answer talk.CourseAnswer, err error, quiet time.Durat
 // turnedLook is between two questions whether the source turned back.
 const turnedLook = 100 * time.Millisecond
 
-// turnedBack is why the source turned back, where it did by its own will: what it cuts off then does not arrive whole here, which
-// is no reason. nil: it did not. It is asked for a moment, and not once it has let go, when it waits for this host.
+// turnedBack is why the source turned back, where it did by its own will: what it cuts off then does not arrive whole
+// here, which is no reason. nil: it did not. It is asked for a moment, and not once it has let go, when it waits for
+// this host.
 func (m *incoming) turnedBack(ctx context.Context) *migration.Problem {
 	link, _, err := m.a.link(m.plan.From)
 	if err != nil {

@@ -79,8 +79,8 @@ func TestPanicked(t *testing.T) {
 	}
 }
 
-// TestSourceThatIsNotNamedAnyMore: a destination that waits for a guest of a host which its configuration does not name any more refuses
-// it as one that is silent: nobody would ever say what became of it.
+// TestSourceThatIsNotNamedAnyMore: a destination that waits for a guest of a host which its configuration does not name
+// any more refuses it as one that is silent: nobody would ever say what became of it.
 func TestSourceThatIsNotNamedAnyMore(t *testing.T) {
 	a := between(t)
 	a.config.Peers = nil

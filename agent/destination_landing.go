@@ -140,9 +140,10 @@ func (m *incoming) setNext(ctx context.Context) error {
 	return nil
 }
 
-// introduce tells the guest's LAN, and its routers, that its next addresses are at mac from now on. Clients come all at once, and
-// a router that has to ask first keeps some of their packets alone. One that was asked for an address which nobody had yet may
-// not ask again for a second, or refuse clients, who do not try again by themselves. Nothing depends on it: who missed it asks.
+// introduce tells the guest's LAN, and its routers, that its next addresses are at mac from now on. Clients come all at
+// once, and a router that has to ask first keeps some of their packets alone. One that was asked for an address which
+// nobody had yet may not ask again for a second, or refuse clients, who do not try again by themselves. Nothing depends
+// on it: who missed it asks.
 func (a *Agent) introduce(next []migration.Address, mac net.HardwareAddr) {
 	for _, n := range next {
 		addr := n.Prefix.Addr()

@@ -58,8 +58,9 @@ func TestNobodyMovesALandingGuestOn(t *testing.T) {
 	}
 }
 
-// TestHandoverThatCannotBeWritten: a handover that is done, on a host whose disk takes nothing, has not failed, for however long: it is
-// written down when the disk takes it, and the guest is asked for nothing again. So it is where the guest keeps its old address for somebody.
+// TestHandoverThatCannotBeWritten: a handover that is done, on a host whose disk takes nothing, has not failed, for
+// however long: it is written down when the disk takes it, and the guest is asked for nothing again. So it is where the
+// guest keeps its old address for somebody.
 func TestHandoverThatCannotBeWritten(t *testing.T) {
 	for _, users := range []guest.Users{{}, {TCP: 1}} {
 		asked := 0

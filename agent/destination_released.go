@@ -109,7 +109,8 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	}
 	taken, asked := ask.Epoch > m.plan.Epoch, in.Kind == migration.AskRefusal
 	state, err := m.await(r.Context(), func(s migration.Destination) bool {
-		// Who asks for a refusal turns back when it hears one, and what waits here is sent back after that (awaitTurnedBack).
+		// Who asks for a refusal turns back when it hears one, and what waits here is sent back after that
+		// (awaitTurnedBack).
 		return s.Running() && !taken && !lost || s.Landing == migration.Gone || asked && (s.Vanished || s.Declines())
 	})
 	if err != nil && !state.Refused() {
@@ -118,12 +119,12 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	return m.releaseAnswer(state), nil
 }
 
-// unloadedSoon is how long QEMU here has to say why it did not load the guest, when its source has heard that it did not: the
-// guest stands still meanwhile.
+// unloadedSoon is how long QEMU here has to say why it did not load the guest, when its source has heard that it did
+// not: the guest stands still meanwhile.
 const unloadedSoon = 200 * time.Millisecond
 
-// unloaded is what the source's QEMU has to say of memory that was not loaded, which is no more than that its sibling failed, followed by why that
-// is, with that code; as it is where nothing is known to be wrong with what came.
+// unloaded is what the source's QEMU has to say of memory that was not loaded, which is no more than that its sibling
+// failed, followed by why that is, with that code; as it is where nothing is known to be wrong with what came.
 func (m *incoming) unloaded(ctx context.Context, said migration.Problem) migration.Problem {
 	for until := time.Now().Add(unloadedSoon); ; {
 		switch why := m.broke.Load(); {

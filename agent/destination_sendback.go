@@ -16,12 +16,12 @@ import (
 
 // This file undoes what was made for a guest that was refused here, and sends packets that waited for it back to its source.
 
-// sendHeldBack returns when the packets that waited in g's taps are at the source, as far as that
-// can be known within limits: an echo through the same tunnel comes behind them. The answer to it
-// comes behind what was still on its way here, which then goes back as well. Where this host is the
-// home, and leads the guest's address here still, it leads it away first: else more would come.
-// What waits where the source had led nothing here came to an address that the guest has not: nobody is there for it. Nor is it for what
-// came to a next address, of which the guest may have told its clients.
+// sendHeldBack returns when the packets that waited in g's taps are at the source, as far as that can be known within
+// limits: an echo through the same tunnel comes behind them. The answer to it comes behind what was still on its way
+// here, which then goes back as well. Where this host is the home, and leads the guest's address here still, it leads
+// it away first: else more would come. What waits where the source had led nothing here came to an address that the
+// guest has not: nobody is there for it. Nor is it for what came to a next address, of which the guest may have told
+// its clients.
 func (m *incoming) sendHeldBack(ctx context.Context, g *guests.Guest, d detour.Detour) error {
 	if m.ledNothing() {
 		return m.a.sendAway(ctx, m.plan.ID)
@@ -55,7 +55,8 @@ func (m *incoming) sendHeldBack(ctx context.Context, g *guests.Guest, d detour.D
 // ledNothing says whether the source is known to have led no packet here.
 func (m *incoming) ledNothing() bool { return m.unled.Load() && !m.snapshot().Released }
 
-// goesBack says whether what waits here goes back. A source that may have led it here is awaited first: it says then whether it had.
+// goesBack says whether what waits here goes back. A source that may have led it here is awaited first: it says then
+// whether it had.
 func (m *incoming) goesBack(ctx context.Context, frames [][]byte) bool {
 	if m.snapshot().Released || hold.Unicast(frames) {
 		m.awaitTurnedBack(ctx)
@@ -143,8 +144,8 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	return errors.Join(err, detour.DropTunnel(ctx, ends.Dir(m.a.config), ends.Name(m.plan.ID)))
 }
 
-// removeDetour takes the guest's detour away. The kernel leads to the guest before the disk has the detour: of an agent that was
-// killed between the two it does so by none, and is made equal to what there is.
+// removeDetour takes the guest's detour away. The kernel leads to the guest before the disk has the detour: of an agent
+// that was killed between the two it does so by none, and is made equal to what there is.
 func (m *incoming) removeDetour(ctx context.Context) error {
 	if _, ok := m.a.detours.Get(m.plan.ID); !ok && m.work.found {
 		return m.a.detours.Follow(m.plan.Guest)

@@ -74,8 +74,8 @@ func waits(t *testing.T) *incoming {
 	return m
 }
 
-// TestRefusalIsAnsweredAtOnce: a source that asks for a refusal hears it before what waits here is sent back, which waits for
-// the source to turn back; one that has turned back hears when nothing is left.
+// TestRefusalIsAnsweredAtOnce: a source that asks for a refusal hears it before what waits here is sent back, which
+// waits for the source to turn back; one that has turned back hears when nothing is left.
 func TestRefusalIsAnsweredAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		ask  talk.Undo
@@ -110,7 +110,8 @@ func TestRefusalIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyIsToldOfALostGuest: its source leads nothing here when it says that the guest is lost, and says nothing after that.
+// TestNobodyIsToldOfALostGuest: its source leads nothing here when it says that the guest is lost, and says nothing
+// after that.
 func TestNobodyIsToldOfALostGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := waits(t)
@@ -164,7 +165,8 @@ func TestNothingGoesBackThatWasNotLed(t *testing.T) {
 	}
 }
 
-// TestSourceSaysLaterThatItLedNothing: a source that has not turned back yet may have led packets here; it says so as it does.
+// TestSourceSaysLaterThatItLedNothing: a source that has not turned back yet may have led packets here; it says so as
+// it does.
 func TestSourceSaysLaterThatItLedNothing(t *testing.T) {
 	frame := make([]byte, hold.HeaderLen+14+20)
 	frame[hold.HeaderLen], frame[hold.HeaderLen+12] = 0x52, 8 // to one, by IPv4

@@ -21,7 +21,8 @@ import (
 	"godwit/vm"
 )
 
-// TestSourceThatServesOn: a guest whose pages are not all here is lost where its source says so, of this right to run it, and not where that serves on.
+// TestSourceThatServesOn: a guest whose pages are not all here is lost where its source says so, of this right to run
+// it, and not where that serves on.
 func TestSourceThatServesOn(t *testing.T) {
 	type heard struct {
 		m    *incoming
@@ -66,8 +67,8 @@ func TestSourceThatServesOn(t *testing.T) {
 	}
 }
 
-// TestGuestThatEndedKeepsItsSource: the source drops its disks as it hears that the guest has landed, also where that has ended since: it does not hear so
-// before those here are on the storage.
+// TestGuestThatEndedKeepsItsSource: the source drops its disks as it hears that the guest has landed, also where that
+// has ended since: it does not hear so before those here are on the storage.
 func TestGuestThatEndedKeepsItsSource(t *testing.T) {
 	dir := t.TempDir()
 	a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests"))}
@@ -89,8 +90,8 @@ func TestGuestThatEndedKeepsItsSource(t *testing.T) {
 	}
 }
 
-// TestGuestThatLivesKeepsItsSource: as with one that has ended, the source does not hear of a landing before what came is on the storage, and nothing that
-// leads to the guest is ended, or leased, before.
+// TestGuestThatLivesKeepsItsSource: as with one that has ended, the source does not hear of a landing before what came
+// is on the storage, and nothing that leads to the guest is ended, or leased, before.
 func TestGuestThatLivesKeepsItsSource(t *testing.T) {
 	g := guests.New(care.Held{}, &halted{stuck{gone: gone{done: make(chan struct{})}}})
 	m := landing(t, g)
@@ -108,7 +109,8 @@ func TestGuestThatLivesKeepsItsSource(t *testing.T) {
 	}
 }
 
-// TestLeaseOfAGuest: what leads to a guest that lives here is leased, from now on, and nothing else is: neither what leads after it, nor another guest's.
+// TestLeaseOfAGuest: what leads to a guest that lives here is leased, from now on, and nothing else is: neither what
+// leads after it, nor another guest's.
 func TestLeaseOfAGuest(t *testing.T) {
 	a := between(t)
 	visits := []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20"), Tunnel: "gwt-1"}}

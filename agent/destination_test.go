@@ -32,7 +32,8 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-// TestWaitingEnded: a QEMU that ends while it is made ready is told as that, and not as what could not be asked of it any more.
+// TestWaitingEnded: a QEMU that ends while it is made ready is told as that, and not as what could not be asked of it
+// any more.
 func TestWaitingEnded(t *testing.T) {
 	closed := fmt.Errorf("prepare incoming migration: qmp migrate-set-parameters: %w", qmp.ErrClosed)
 	full := &migration.Problem{Code: migration.CodeCapacity, Text: "host rome refuses guest web: its disk is full"}

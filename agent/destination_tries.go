@@ -48,8 +48,8 @@ func (a *Agent) hasEnded(plan migration.Plan, before past) error {
 // earlierLook is between two looks whether an earlier try is over.
 const earlierLook = 10 * time.Millisecond
 
-// awaitEarlier waits until an earlier try of a migration, which is undone, is written down too: its source begins again when it
-// hears of the first, and storage may be slow.
+// awaitEarlier waits until an earlier try of a migration, which is undone, is written down too: its source begins again
+// when it hears of the first, and storage may be slow.
 func (a *Agent) awaitEarlier(ctx context.Context, plan migration.Plan) {
 	for {
 		a.mu.Lock()
@@ -61,8 +61,8 @@ func (a *Agent) awaitEarlier(ctx context.Context, plan migration.Plan) {
 	}
 }
 
-// incomingFor begins the migration at this side, or finds it if the source asks again. a.mu is not held while its journal is made: a
-// release that waits for that disk makes another guest stand still.
+// incomingFor begins the migration at this side, or finds it if the source asks again. a.mu is not held while its
+// journal is made: a release that waits for that disk makes another guest stand still.
 func (a *Agent) incomingFor(p talk.Preparation) (*incoming, error) {
 	m, found, err := a.admitIncoming(p)
 	if err != nil {
@@ -88,7 +88,8 @@ func (a *Agent) incomingFor(p talk.Preparation) (*incoming, error) {
 	return m, nil
 }
 
-// admitIncoming makes a migration known that may begin here, and whose name, disks and addresses are its own from then on; or finds it.
+// admitIncoming makes a migration known that may begin here, and whose name, disks and addresses are its own from then
+// on; or finds it.
 func (a *Agent) admitIncoming(p talk.Preparation) (m *incoming, found bool, err error) {
 	before := pastOf(a.records, p.Plan.ID) // not under a.mu, as its journal is made
 	a.mu.Lock()
@@ -148,8 +149,8 @@ func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
 	return m, nil
 }
 
-// findTry is findIncoming for a Turn. One that an earlier try asked for, and that comes late, would lead packets to a guest that
-// is not here yet, or away from one that is.
+// findTry is findIncoming for a Turn. One that an earlier try asked for, and that comes late, would lead packets to a
+// guest that is not here yet, or away from one that is.
 func (a *Agent) findTry(r *http.Request) (*incoming, error) {
 	var ask talk.Turn
 	if err := peer.Decode(r, &ask); err != nil {

@@ -13,9 +13,10 @@ import (
 	"godwit/netstate"
 )
 
-// What a guest has beside its current addresses is leased, each of them, or lives for as long as something needs it where it keeps these for
-// good (network tunnel): its current ones are its own, and nothing ends them. A guest that came home keeps the address that it has there
-// for as long as something uses it: no lease ends what needs no tunnel. What it brought from elsewhere beside that, also by the same detour, goes with the lease.
+// What a guest has beside its current addresses is leased, each of them, or lives for as long as something needs it
+// where it keeps these for good (network tunnel): its current ones are its own, and nothing ends them. A guest that
+// came home keeps the address that it has there for as long as something uses it: no lease ends what needs no tunnel.
+// What it brought from elsewhere beside that, also by the same detour, goes with the lease.
 
 // leasedOf are the addresses that came here by d which end with their lease, or where nothing needs them any more.
 // Which are a guest's own is not known where no handover gave it any: then all are that its detour keeps for good.

@@ -21,8 +21,8 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// TestHomeOutlivesTheLease: of a guest that came home with an address of elsewhere, the lease ends that one; the one that it has at
-// home stays for as long as something uses it.
+// TestHomeOutlivesTheLease: of a guest that came home with an address of elsewhere, the lease ends that one; the one
+// that it has at home stays for as long as something uses it.
 func TestHomeOutlivesTheLease(t *testing.T) {
 	home, led := netip.MustParseAddr("10.1.1.20"), netip.MustParseAddr("10.9.1.20")
 	for name, uses := range map[string][]netip.Addr{"used": {home, led}, "used at home alone": {home}, "not used": nil, "used elsewhere alone": {led}} {
@@ -104,8 +104,8 @@ func (c besideOwn) has(t *testing.T, own, old netip.Addr) (*Agent, *guests.Guest
 	return a, g, f, asked
 }
 
-// TestOwnOutlivesTheOld: a guest that keeps its own address for good, wherever that is, has an older one beside it for as long as something needs that, or its
-// lease lasts. It was led for good as well, and nothing ended it.
+// TestOwnOutlivesTheOld: a guest that keeps its own address for good, wherever that is, has an older one beside it for
+// as long as something needs that, or its lease lasts. It was led for good as well, and nothing ended it.
 func TestOwnOutlivesTheOld(t *testing.T) {
 	own, old := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20")
 	over, lasts := time.Now().Add(-time.Second), time.Now().Add(time.Hour)

@@ -13,8 +13,9 @@ import (
 	"godwit/migration"
 )
 
-// A detour that was for good is ended at its other end by nobody but the guest's host: until then the guest's home sends its address to
-// where it is not, and gives it to nobody. Whom that host has not reached is told on, also by the agents to come.
+// A detour that was for good is ended at its other end by nobody but the guest's host: until then the guest's home
+// sends its address to where it is not, and gives it to nobody. Whom that host has not reached is told on, also by the
+// agents to come.
 
 // ending is the end of such a detour, of which its other end has not heard.
 type ending struct {
@@ -31,7 +32,8 @@ func (e *ending) Check() error {
 	return nil
 }
 
-// path is where it is kept: by the detour's id, or what is made of one that is too long for a file's name, as two long names of hosts are in it.
+// path is where it is kept: by the detour's id, or what is made of one that is too long for a file's name, as two long
+// names of hosts are in it.
 func (e ending) path(a *Agent) string {
 	name := e.Detour
 	if len(name+".json") > 255 { // NAME_MAX
@@ -43,7 +45,8 @@ func (e ending) path(a *Agent) string {
 // endLaterEvery is between tries to end a detour's other end at first; each makes it twice as long, up to endLaterRarely.
 const endLaterEvery, endLaterRarely = 2 * time.Second, 30 * time.Second
 
-// endLater asks a detour's other end on, beside everything else, for as long as that takes. It is before the detour ends here.
+// endLater asks a detour's other end on, beside everything else, for as long as that takes. It is before the detour
+// ends here.
 func (a *Agent) endLater(e ending) {
 	if err := statefile.Write(e.path(a), e); err != nil {
 		a.log.Error("keep that a detour has ended", "id", e.Detour, "error", err)
@@ -51,7 +54,8 @@ func (a *Agent) endLater(e ending) {
 	a.actors.Go(func() { a.tellEnding(e, endLaterEvery) })
 }
 
-// tellEnding tells it until it is heard, or refused, first after wait. A host that the configuration does not name any more may be named again.
+// tellEnding tells it until it is heard, or refused, first after wait. A host that the configuration does not name any
+// more may be named again.
 func (a *Agent) tellEnding(e ending, wait time.Duration) {
 	if _, _, err := a.link(e.Peer); err != nil {
 		a.log.Error("tell that a detour has ended", "id", e.Detour, "error", err)

@@ -9,8 +9,8 @@ import (
 	"godwit/agent/statefile"
 )
 
-// TestEndingsOfLongNames: that a detour has ended is kept, however long the hosts' names in its id are: each in a file of its own, whose name
-// is not longer than a file's may be.
+// TestEndingsOfLongNames: that a detour has ended is kept, however long the hosts' names in its id are: each in a file
+// of its own, whose name is not longer than a file's may be.
 func TestEndingsOfLongNames(t *testing.T) {
 	a := &Agent{config: &config.Config{State: t.TempDir()}}
 	paths := map[string]bool{}

@@ -21,8 +21,8 @@ import (
 // What leads to a guest that left ends by the word of that guest's host. Where that host is gone for good, and the guest with it, no such word
 // comes: a person says so.
 
-// apiForgetAway ends what this host leads after a guest that left it, of which nothing runs any more: its addresses are its site's again.
-// On an error before that nothing has changed.
+// apiForgetAway ends what this host leads after a guest that left it, of which nothing runs any more: its addresses are
+// its site's again. On an error before that nothing has changed.
 func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	wrong := func(code migration.Code, text string, args ...any) error {
@@ -66,8 +66,8 @@ func (a *Agent) apiForgetAway(r *http.Request) (any, error) {
 	return gone, err
 }
 
-// mayRunAt is why a guest may run at the host where its addresses are led, or beyond; "": that host does not answer, is not named any more, or
-// neither has one of that name nor leads anything after it.
+// mayRunAt is why a guest may run at the host where its addresses are led, or beyond; "": that host does not answer, is
+// not named any more, or neither has one of that name nor leads anything after it.
 func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
 	link, _, err := a.link(host)
 	if err != nil {
@@ -94,7 +94,8 @@ func (a *Agent) mayRunAt(ctx context.Context, host, guest string) string {
 	return ""
 }
 
-// askAbout asks a host about a guest, three times where it does not answer: of two paths of which the first was cut just now a call takes the other after 3 s.
+// askAbout asks a host about a guest, three times where it does not answer: of two paths of which the first was cut
+// just now a call takes the other after 3 s.
 func askAbout(ctx context.Context, link *peer.Link, guest string) (said talk.Presence, err error) {
 	for range 3 {
 		ask, cancel := limits.Presence.On(ctx)

@@ -26,8 +26,8 @@ import (
 	"godwit/migration"
 )
 
-// TestForgetAway: what leads to a guest that left ends by a person's word where its host does not answer, is not of the fleet any more, or has no guest of that
-// name; where it has, or may have, nothing changes.
+// TestForgetAway: what leads to a guest that left ends by a person's word where its host does not answer, is not of the
+// fleet any more, or has no guest of that name; where it has, or may have, nothing changes.
 func TestForgetAway(t *testing.T) {
 	before := limits.Presence
 	defer func() { limits.Presence = before }()
@@ -83,7 +83,8 @@ func TestForgetAway(t *testing.T) {
 	}
 }
 
-// TestForgetAwayIsSureOfSilence: a host that was only not heard, as a path was cut just now or nobody waits any more, does not count as gone.
+// TestForgetAwayIsSureOfSilence: a host that was only not heard, as a path was cut just now or nobody waits any more,
+// does not count as gone.
 func TestForgetAwayIsSureOfSilence(t *testing.T) {
 	before := limits.Presence
 	defer func() { limits.Presence = before }()
@@ -177,8 +178,8 @@ func TestMayBeHere(t *testing.T) {
 	}
 }
 
-// TestLedOnFrom: a host that has no guest of that name, but leads what comes for it on, says so: the guest may run beyond. What leads
-// to the very host that asks is no such thing: each of the two would wait for the other's end.
+// TestLedOnFrom: a host that has no guest of that name, but leads what comes for it on, says so: the guest may run
+// beyond. What leads to the very host that asks is no such thing: each of the two would wait for the other's end.
 func TestLedOnFrom(t *testing.T) {
 	for caller, want := range map[string]bool{"paris": true, "oslo": false} {
 		a := between(t)
@@ -192,7 +193,8 @@ func TestLedOnFrom(t *testing.T) {
 	}
 }
 
-// TestForgetAwayOfADisbelievedHost: a host whose certificate is not believed, as where its year is over, has not gone: its guests run.
+// TestForgetAwayOfADisbelievedHost: a host whose certificate is not believed, as where its year is over, has not gone:
+// its guests run.
 func TestForgetAwayOfADisbelievedHost(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := peer.NewFleetCA(dir, time.Now())

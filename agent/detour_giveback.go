@@ -17,13 +17,13 @@ import (
 	"godwit/migration"
 )
 
-// A guest comes home to any host of its old address's site while another one stands for
-// that address: its home, which sends it away, or its subnet agent. The host asks it to give the address back at the flip; what still comes to
-// it then goes to the guest's NIC over the LAN. Where it does not answer when the host makes
-// ready, the guest stays a visitor, and the address where it was at home.
+// A guest comes home to any host of its old address's site while another one stands for that address: its home, which
+// sends it away, or its subnet agent. The host asks it to give the address back at the flip; what still comes to it
+// then goes to the guest's NIC over the LAN. Where it does not answer when the host makes ready, the guest stays a
+// visitor, and the address where it was at home.
 
-// lender is the host of this site that stands for addresses with which a guest comes here and will
-// give them back, and which; "" where there is none. The host that the guest comes from stands for none: the guest has them there.
+// lender is the host of this site that stands for addresses with which a guest comes here and will give them back, and
+// which; "" where there is none. The host that the guest comes from stands for none: the guest has them there.
 func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.HardwareAddr) (string, []netip.Addr) {
 	by := map[string][]detour.ReturnedAddr{}
 	for _, held := range plan.Held {

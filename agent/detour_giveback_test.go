@@ -17,8 +17,8 @@ import (
 	"godwit/netstate"
 )
 
-// TestGivesBack: what a host is asked to give back for the move that it made ready for leads to the NIC that has it now, and ends as the guest has come;
-// what it leads for another move, or of another guest, stays as it is.
+// TestGivesBack: what a host is asked to give back for the move that it made ready for leads to the NIC that has it
+// now, and ends as the guest has come; what it leads for another move, or of another guest, stays as it is.
 func TestGivesBack(t *testing.T) {
 	a := between(t)
 	was, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
@@ -44,8 +44,9 @@ func TestGivesBack(t *testing.T) {
 	}
 }
 
-// TestGivesBackTellsItsLAN: a host that leads addresses away again, as the guest does not come, or is to come anew, tells its neighbours so, who may know another host's
-// NIC by now. It does not where it led them all the time, gives them back, or nothing follows as the word is out of date.
+// TestGivesBackTellsItsLAN: a host that leads addresses away again, as the guest does not come, or is to come anew,
+// tells its neighbours so, who may know another host's NIC by now. It does not where it led them all the time, gives
+// them back, or nothing follows as the word is out of date.
 func TestGivesBackTellsItsLAN(t *testing.T) {
 	for name, c := range map[string]struct {
 		active     bool
@@ -106,8 +107,9 @@ func TestGivesBackTellsItsLAN(t *testing.T) {
 	}
 }
 
-// TestAddressesThatCameAreSentAway: a host to which addresses were given back, and whose guest does not come, has who stands for them lead them on; where that
-// does not answer, it is asked on. So it is where that does not give them back. What was not given back nobody is asked for.
+// TestAddressesThatCameAreSentAway: a host to which addresses were given back, and whose guest does not come, has who
+// stands for them lead them on; where that does not answer, it is asked on. So it is where that does not give them
+// back. What was not given back nobody is asked for.
 func TestAddressesThatCameAreSentAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		lent, fetch bool

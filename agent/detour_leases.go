@@ -50,8 +50,8 @@ func (a *Agent) keepDetours(ctx context.Context) {
 	}
 }
 
-// catchUp repeats changes of detours that failed, writes down what is known of guests and could not be, and takes away what was announced
-// for memory and could not be.
+// catchUp repeats changes of detours that failed, writes down what is known of guests and could not be, and takes away
+// what was announced for memory and could not be.
 func (a *Agent) catchUp() {
 	if err := a.endpoints.CatchUp(); err != nil {
 		a.rarely.warn(a.log, "addresses for memory are announced still, or MPTCP's limits raised", "error", err)

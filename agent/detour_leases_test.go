@@ -173,8 +173,8 @@ func TestEndedDetourLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestTunnelDownAfterRestart: when a tunnel went is known to the history, also where its migration ended under an earlier agent, and the clock was
-// set on since.
+// TestTunnelDownAfterRestart: when a tunnel went is known to the history, also where its migration ended under an
+// earlier agent, and the clock was set on since.
 func TestTunnelDownAfterRestart(t *testing.T) {
 	for name, again := range map[string]bool{"the same agent": false, "a later one": true} {
 		a, _, d := leasing(t)
@@ -342,8 +342,8 @@ func TestLeasesOfAGuestThatMigrates(t *testing.T) {
 	}
 }
 
-// TestWayThatWasJustTaken: a home that saw a tunnel stand for long and lead nothing does not end it when the guest's host has
-// asked it to go since: that is told that its packets come by it.
+// TestWayThatWasJustTaken: a home that saw a tunnel stand for long and lead nothing does not end it when the guest's
+// host has asked it to go since: that is told that its packets come by it.
 func TestWayThatWasJustTaken(t *testing.T) {
 	a, g, d := leasing(t)
 	leavesCare(t, a.guests, g.Name())
@@ -363,8 +363,8 @@ func TestWayThatWasJustTaken(t *testing.T) {
 	}
 }
 
-// TestEndedGuestHoldsUpNoOther: while the host is asked to which the way of an ended guest leads, and does not answer, others are
-// looked after.
+// TestEndedGuestHoldsUpNoOther: while the host is asked to which the way of an ended guest leads, and does not answer,
+// others are looked after.
 func TestEndedGuestHoldsUpNoOther(t *testing.T) {
 	a, g, d := leasing(t)
 	before := limits.EndDetour

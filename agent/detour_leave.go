@@ -102,7 +102,8 @@ func (a *Agent) lease(name string, left time.Duration) error {
 	})
 }
 
-// leaseOf is how long addresses of a guest that has come are leased for; 0: for good, as one of them is its own, and it keeps that.
+// leaseOf is how long addresses of a guest that has come are leased for; 0: for good, as one of them is its own, and it
+// keeps that.
 func (m *incoming) leaseOf(addrs []netip.Addr) time.Duration {
 	given, _ := m.work.guest.Held().Handed()
 	own := migration.Bare(given)

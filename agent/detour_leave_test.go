@@ -24,8 +24,9 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestLeaveOld: what leads to a guest's old addresses ends where nothing uses them, at once or as the last subflows have closed, and is leased where
-// something does, or where that is not known: for good where the guest keeps its address.
+// TestLeaveOld: what leads to a guest's old addresses ends where nothing uses them, at once or as the last subflows
+// have closed, and is leased where something does, or where that is not known: for good where the guest keeps its
+// address.
 func TestLeaveOld(t *testing.T) {
 	const never = 1 << 30
 	for name, c := range map[string]struct {
@@ -82,8 +83,9 @@ func TestLeaveOld(t *testing.T) {
 	}
 }
 
-// TestLeaveOldBySubnetAgents: old addresses that a subnet agent is to stand for lead here for good, or for a lease, once it is known whether it does. Where it does not
-// say so nothing is leased: the source, which leads them until then, would be told that it is not needed any more.
+// TestLeaveOldBySubnetAgents: old addresses that a subnet agent is to stand for lead here for good, or for a lease,
+// once it is known whether it does. Where it does not say so nothing is leased: the source, which leads them until
+// then, would be told that it is not needed any more.
 func TestLeaveOldBySubnetAgents(t *testing.T) {
 	silent, refuses := errors.New("no room"), &migration.Problem{Code: migration.CodeAddress, Text: "no"}
 	for name, c := range map[string]struct {
@@ -157,8 +159,9 @@ func TestNeededOfNothing(t *testing.T) {
 	}
 }
 
-// TestLeasedBesideItsOwn: of a guest that keeps its own addresses for good, what leads others to it is leased where that is asked for, at their homes as well; not what leads
-// them together. Where it is not known which are its own, all are.
+// TestLeasedBesideItsOwn: of a guest that keeps its own addresses for good, what leads others to it is leased where
+// that is asked for, at their homes as well; not what leads them together. Where it is not known which are its own, all
+// are.
 func TestLeasedBesideItsOwn(t *testing.T) {
 	own, old, home := netip.MustParseAddr("10.2.1.20"), netip.MustParseAddr("10.1.1.20"), netip.MustParseAddr("10.3.1.20")
 	for name, c := range map[string]struct {

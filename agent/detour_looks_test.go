@@ -22,7 +22,8 @@ func (b busyChannel) Users(context.Context, ...netip.Addr) (guest.Users, error) 
 }
 func (busyChannel) Done() <-chan struct{} { return nil }
 
-// TestLastingLeaseAsksSeldom: a guest is asked each second at first who uses its old addresses, and seldom where somebody has for hours.
+// TestLastingLeaseAsksSeldom: a guest is asked each second at first who uses its old addresses, and seldom where
+// somebody has for hours.
 func TestLastingLeaseAsksSeldom(t *testing.T) {
 	a, g, d := leasing(t)
 	asked := 0

@@ -17,7 +17,8 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// TestLeadsOverVXLAN: a tunnel of a kind that fragments goes where its guest's host asks, with the port that both its ends have.
+// TestLeadsOverVXLAN: a tunnel of a kind that fragments goes where its guest's host asks, with the port that both its
+// ends have.
 func TestLeadsOverVXLAN(t *testing.T) {
 	need.Root(t)
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
@@ -46,8 +47,9 @@ func TestLeadsOverVXLAN(t *testing.T) {
 	})
 }
 
-// TestShrinks: where a tunnel's path drops fragments, both ends of a connection that begins are told to send packets that go in one piece, however
-// large they are by what the path was before, and no more where all passes again; what is at home here takes no tunnel.
+// TestShrinks: where a tunnel's path drops fragments, both ends of a connection that begins are told to send packets
+// that go in one piece, however large they are by what the path was before, and no more where all passes again; what is
+// at home here takes no tunnel.
 func TestShrinks(t *testing.T) {
 	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, _ *tunnel.Tunnel) error {
 		err := a.detours.Change("web", func(all map[string]*detour.Detour) {

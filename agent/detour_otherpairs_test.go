@@ -8,8 +8,8 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// TestOtherPairs: a tunnel is looked after where it may take another pair of uplinks than its own: also the only one, after a host was given
-// another address.
+// TestOtherPairs: a tunnel is looked after where it may take another pair of uplinks than its own: also the only one,
+// after a host was given another address.
 func TestOtherPairs(t *testing.T) {
 	one := func(addr string) []config.Uplink { return twoUplinks(addr, "192.0.2.99")[:1] }
 	for _, c := range []struct {

@@ -18,9 +18,10 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// The pair of uplinks that a leased tunnel takes may go down later on. The host that the guest came to asks for an echo through it now and
-// then; where none comes, both ends are put at a pair that answers, the other host's first, by the name and keys that they had. There they stay
-// until that pair does not answer. Kinds that never go in fragments, or of which there can be one alone, stay where they are: they need more of a path (detour.MayTake).
+// The pair of uplinks that a leased tunnel takes may go down later on. The host that the guest came to asks for an echo
+// through it now and then; where none comes, both ends are put at a pair that answers, the other host's first, by the
+// name and keys that they had. There they stay until that pair does not answer. Kinds that never go in fragments, or of
+// which there can be one alone, stay where they are: they need more of a path (detour.MayTake).
 
 // lookAtWays looks after the pairs of uplinks that leased tunnels take, each beside everything else.
 func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
@@ -35,8 +36,8 @@ func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
 	}
 }
 
-// otherPairs are the pairs of uplinks that d's tunnel may take; nil where it takes the only one. Where it takes none of them, a host has other
-// addresses now.
+// otherPairs are the pairs of uplinks that d's tunnel may take; nil where it takes the only one. Where it takes none of
+// them, a host has other addresses now.
 func (a *Agent) otherPairs(d detour.Detour) []peer.Path {
 	n, _ := a.config.Find(d.Peer)
 	pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !d.MayTake(p.Local) })
@@ -101,7 +102,8 @@ func (a *Agent) shrink(id string, small bool) error {
 	})
 }
 
-// leadOver has both ends of a detour's tunnel take a pair of uplinks. On error this end is where it was, or will be where detours.json says.
+// leadOver has both ends of a detour's tunnel take a pair of uplinks. On error this end is where it was, or will be
+// where detours.json says.
 func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err error) {
 	ctx, cancel := limits.Repoint.On(ctx)
 	defer cancel()
@@ -140,8 +142,9 @@ func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err er
 	return a.placeEnd(ctx, d, end)
 }
 
-// placeEnd has d's tunnel stand with that end, and what is led into it; a.making is held. The end is written down before: a tunnel that
-// stands elsewhere is put there by whoever asks again. It goes on when ctx ends: half of it is worse than none.
+// placeEnd has d's tunnel stand with that end, and what is led into it; a.making is held. The end is written down
+// before: a tunnel that stands elsewhere is put there by whoever asks again. It goes on when ctx ends: half of it is
+// worse than none.
 func (a *Agent) placeEnd(ctx context.Context, d detour.Detour, end tunnel.Config) (err error) {
 	ctx, cancel := limits.Repoint.On(context.WithoutCancel(ctx))
 	defer cancel()
@@ -169,7 +172,8 @@ func (a *Agent) placeEnd(ctx context.Context, d detour.Detour, end tunnel.Config
 	return a.raise(ctx, d, func(*detour.Detour) {})
 }
 
-// peerLeadOver has this end of a leased tunnel go on by the pair of uplinks that its guest's host asks for. Asked twice, it is done once.
+// peerLeadOver has this end of a leased tunnel go on by the pair of uplinks that its guest's host asks for. Asked
+// twice, it is done once.
 func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 	var ask talk.LeadOver
 	if err := peer.Decode(r, &ask); err != nil {

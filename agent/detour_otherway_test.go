@@ -43,8 +43,9 @@ func visitsByOneOfTwo(t *testing.T, do func(context.Context, *Agent, *detour.Det
 	})
 }
 
-// TestPeerLeadsOver: the other end of a leased tunnel goes where its guest's host asks, with what leads into it, and is written down there. Asked twice
-// it goes once; so it does where an agent was killed between what it wrote and what it did.
+// TestPeerLeadsOver: the other end of a leased tunnel goes where its guest's host asks, with what leads into it, and is
+// written down there. Asked twice it goes once; so it does where an agent was killed between what it wrote and what it
+// did.
 func TestPeerLeadsOver(t *testing.T) {
 	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, up *tunnel.Tunnel) error {
 		routes := func() string {
@@ -92,7 +93,8 @@ func TestPeerLeadsOver(t *testing.T) {
 	})
 }
 
-// TestLeadOverIsChecked: no host leads a tunnel that it has no part in, or to anywhere but between uplinks that carry guests.
+// TestLeadOverIsChecked: no host leads a tunnel that it has no part in, or to anywhere but between uplinks that carry
+// guests.
 func TestLeadOverIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		name, caller, id string
@@ -136,8 +138,8 @@ func TestLeadOverIsChecked(t *testing.T) {
 	}
 }
 
-// TestAsksToLeadOver: the other end is asked to go by the pair that was chosen, this one with a port of its own there, or where it is; it is not
-// taken to be anywhere else.
+// TestAsksToLeadOver: the other end is asked to go by the pair that was chosen, this one with a port of its own there,
+// or where it is; it is not taken to be anywhere else.
 func TestAsksToLeadOver(t *testing.T) {
 	const own = "127.0.0.1:7001"
 	for _, over := range []peer.Path{
@@ -168,8 +170,8 @@ func TestAsksToLeadOver(t *testing.T) {
 	}
 }
 
-// TestLeadsOverWholly: a tunnel that is being led over another pair of uplinks stands there also where whoever waited does not any more, as many
-// were led at once, or the agent ends.
+// TestLeadsOverWholly: a tunnel that is being led over another pair of uplinks stands there also where whoever waited
+// does not any more, as many were led at once, or the agent ends.
 func TestLeadsOverWholly(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		d, _, err := visitsBy(ctx, t, a)
@@ -192,7 +194,8 @@ func TestLeadsOverWholly(t *testing.T) {
 	})
 }
 
-// TestLeadsOverNobodysAsk: who gave up while others were led asks anew, with another end; a tunnel is not led to the one before.
+// TestLeadsOverNobodysAsk: who gave up while others were led asks anew, with another end; a tunnel is not led to the
+// one before.
 func TestLeadsOverNobodysAsk(t *testing.T) {
 	visitsByOneOfTwo(t, func(ctx context.Context, a *Agent, d *detour.Detour, up *tunnel.Tunnel) error {
 		over, cancel := context.WithCancel(ctx)
@@ -207,7 +210,8 @@ func TestLeadsOverNobodysAsk(t *testing.T) {
 	})
 }
 
-// TestCarries: what comes through a tunnel is heard also where no echo does; of one through which nothing comes, neither is said.
+// TestCarries: what comes through a tunnel is heard also where no echo does; of one through which nothing comes,
+// neither is said.
 func TestCarries(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		private, public, err := tunnel.NewKey()

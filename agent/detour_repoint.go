@@ -177,7 +177,8 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	return askedWay{end, ask, time.Now()}, nil
 }
 
-// wayOver is the pair of uplinks over which a tunnel to a host is made: the first that carry guests, and all that is led, by which it answers.
+// wayOver is the pair of uplinks over which a tunnel to a host is made: the first that carry guests, and all that is
+// led, by which it answers.
 func (a *Agent) wayOver(ctx context.Context, link *peer.Link, n config.Neighbour, w way) (peer.Path, error) {
 	pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !w.goesOver(p.Local) })
 	switch len(pairs) {

@@ -94,8 +94,8 @@ func TestRepointTakesAnotherPair(t *testing.T) {
 	}
 }
 
-// TestRepointCarriesAll: a home is asked for a way over uplinks by which such a tunnel takes all that is to come by it, and for none where there are none: it goes
-// on by the way that it has.
+// TestRepointCarriesAll: a home is asked for a way over uplinks by which such a tunnel takes all that is to come by it,
+// and for none where there are none: it goes on by the way that it has.
 func TestRepointCarriesAll(t *testing.T) {
 	up := func(addrs ...string) (all []config.Uplink) {
 		for _, addr := range addrs {
@@ -133,7 +133,8 @@ func TestRepointCarriesAll(t *testing.T) {
 	}
 }
 
-// TestRepointEndsAtItsHost: a home has its end of a way at an uplink of its own: to no other address does a host send what its guest says.
+// TestRepointEndsAtItsHost: a home has its end of a way at an uplink of its own: to no other address does a host send
+// what its guest says.
 func TestRepointEndsAtItsHost(t *testing.T) {
 	a := between(t)
 	if err := os.WriteFile(ends.Dir(a.config), nil, 0o600); err != nil { // none can be made
@@ -204,8 +205,8 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// TestNamesOfTunnelsMeet: where the name of a tunnel is that of another detour's, which is a hash, it is refused, and the other
-// one stays as it is, also when what was refused is undone.
+// TestNamesOfTunnelsMeet: where the name of a tunnel is that of another detour's, which is a hash, it is refused, and
+// the other one stays as it is, also when what was refused is undone.
 func TestNamesOfTunnelsMeet(t *testing.T) {
 	a := between(t)
 	ask := goodRepoint()

@@ -82,7 +82,8 @@ func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
 	return nil
 }
 
-// reaches says whether packets of its guest take d's tunnel now: the guest was led away, or runs here with what it came with.
+// reaches says whether packets of its guest take d's tunnel now: the guest was led away, or runs here with what it came
+// with.
 func reaches(d detour.Detour) bool {
 	return slices.ContainsFunc(d.Away, func(a netstate.Away) bool { return a.Active }) ||
 		slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.Waits && !v.AtHome() })

@@ -50,7 +50,8 @@ func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error)
 	})
 }
 
-// visitsByTunnel has guest web here, with an address that it came with, and returns its leased detour, whose tunnel is not up yet.
+// visitsByTunnel has guest web here, with an address that it came with, and returns its leased detour, whose tunnel is
+// not up yet.
 func visitsByTunnel(t *testing.T, a *Agent) *detour.Detour {
 	t.Helper()
 	underCare(t, a.guests, "web", guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
@@ -107,8 +108,9 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 	})
 }
 
-// TestTunnelThatEndsWithinAMigration stands again as soon as a guest is reached by it, though no lease keeps it yet: pages may follow the guest for
-// minutes, and its home may have rebooted and not had the tunnel at once. Before that its migration turns back.
+// TestTunnelThatEndsWithinAMigration stands again as soon as a guest is reached by it, though no lease keeps it yet:
+// pages may follow the guest for minutes, and its home may have rebooted and not had the tunnel at once. Before that
+// its migration turns back.
 func TestTunnelThatEndsWithinAMigration(t *testing.T) {
 	leads := func(active bool) func(*detour.Detour) {
 		return func(d *detour.Detour) {

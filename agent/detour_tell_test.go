@@ -17,8 +17,8 @@ import (
 	"godwit/netstate"
 )
 
-// TestTellOfAway: neighbours who know an address of a guest that is away by a MAC for which nothing answers any more hear as the agent starts
-// that it is here; what this host does not lead away is none of what they hear.
+// TestTellOfAway: neighbours who know an address of a guest that is away by a MAC for which nothing answers any more
+// hear as the agent starts that it is here; what this host does not lead away is none of what they hear.
 func TestTellOfAway(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		const nobody = "02:00:00:00:00:99"

@@ -31,8 +31,8 @@ func (w way) goesOver(local netip.Addr) bool {
 	return !slices.ContainsFunc(w.addrs, func(addr netip.Addr) bool { return !tunnel.Carries(w.kind, local.Is6(), addr) })
 }
 
-// tunnelEnds are where this host's end of the tunnel of a guest that comes may be, the preferred one first, each with the port
-// at which it answers probes as a tunnel would be answered.
+// tunnelEnds are where this host's end of the tunnel of a guest that comes may be, the preferred one first, each with
+// the port at which it answers probes as a tunnel would be answered.
 func (a *Agent) tunnelEnds(plan migration.Plan, has func(plan migration.Plan, over6 bool) error) ([]netip.AddrPort, error) {
 	n, _ := a.config.Find(plan.From)
 	pairs, err := detour.WithTunnel(plan, a.config.GuestPaths(n), has)

@@ -47,8 +47,8 @@ func TestTryTunnel(t *testing.T) {
 	}
 }
 
-// TestTunnelEnds: a destination has an end of a tunnel at those of its uplinks alone by whose family it has the kind that is asked for, whichever
-// is its first; where that is none, it says why.
+// TestTunnelEnds: a destination has an end of a tunnel at those of its uplinks alone by whose family it has the kind
+// that is asked for, whichever is its first; where that is none, it says why.
 func TestTunnelEnds(t *testing.T) {
 	lacks := map[bool]error{false: errors.New("no gre over IPv4"), true: errors.New("no gre over IPv6")}
 	uplinks := func(v4, v6 string) (out []config.Uplink) {

@@ -38,7 +38,8 @@ func TestGuestTunnels(t *testing.T) {
 	}
 }
 
-// TestTunnelOfWhatIsNotAtHome: of a guest that came home with an address of elsewhere, that one alone takes the tunnel by which both came.
+// TestTunnelOfWhatIsNotAtHome: of a guest that came home with an address of elsewhere, that one alone takes the tunnel
+// by which both came.
 func TestTunnelOfWhatIsNotAtHome(t *testing.T) {
 	a, _ := counting(t)
 	end := netip.MustParseAddrPort("100.64.0.11:4001")

@@ -18,9 +18,10 @@ import (
 	"godwit/migration"
 )
 
-// A host that sends a guest's addresses here may forget that: its STATE was put back as it was before the guest left, or moved away. It then ends its end of
-// the tunnel, which no detour has any more, and does not know that there is anything to say. It makes none again by the word of this host
-// (detour_ledon.go). So the guest's host asks now and then, and says what it hears: a person has the guest come home.
+// A host that sends a guest's addresses here may forget that: its STATE was put back as it was before the guest left,
+// or moved away. It then ends its end of the tunnel, which no detour has any more, and does not know that there is
+// anything to say. It makes none again by the word of this host (detour_ledon.go). So the guest's host asks now and
+// then, and says what it hears: a person has the guest come home.
 
 // unledLook is between looks whether addresses are led here.
 const unledLook = 30 * time.Second
@@ -93,8 +94,8 @@ func (a *Agent) isLedTo(d detour.Detour) []netip.Addr {
 	return out
 }
 
-// askWhetherLed keeps, and says, that a detour's other end leads none of it here. It is asked twice: the guest may just have gone, or come. Silence says nothing,
-// nor does a host that cannot say it.
+// askWhetherLed keeps, and says, that a detour's other end leads none of it here. It is asked twice: the guest may just
+// have gone, or come. Silence says nothing, nor does a host that cannot say it.
 func (a *Agent) askWhetherLed(ctx context.Context, id string, pause time.Duration) {
 	for again := false; ; again = true {
 		d, ok := a.detours.Get(id)
@@ -136,7 +137,8 @@ func (a *Agent) askWhetherLed(ctx context.Context, id string, pause time.Duratio
 	}
 }
 
-// whyUnled says it of a detour in the words of its other end, and what a person can do; "": what came by it is led here, as far as is known.
+// whyUnled says it of a detour in the words of its other end, and what a person can do; "": what came by it is led
+// here, as far as is known.
 func (a *Agent) whyUnled(d detour.Detour) string {
 	err := a.unled.of(d.ID)
 	if err == nil {

@@ -23,8 +23,9 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// TestForgottenByItsHome: of a guest here whose home does not lead its address to this host any more, as its STATE was put back from a backup, that is said;
-// and not of one that is led here, that leaves, that is at home, or whose home says nothing.
+// TestForgottenByItsHome: of a guest here whose home does not lead its address to this host any more, as its STATE was
+// put back from a backup, that is said; and not of one that is led here, that leaves, that is at home, or whose home
+// says nothing.
 func TestForgottenByItsHome(t *testing.T) {
 	addr := netip.MustParseAddr("10.2.1.40")
 	led := func(to string) *detour.Detour {
@@ -130,8 +131,8 @@ func TestForgottenIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestLooksAtLed: other hosts are asked about what is to be led here, while no migration has to do with it; what they said of a detour that has ended
-// is forgotten.
+// TestLooksAtLed: other hosts are asked about what is to be led here, while no migration has to do with it; what they
+// said of a detour that has ended is forgotten.
 func TestLooksAtLed(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*guests.Guest, *detour.Detour)

@@ -16,12 +16,13 @@ import (
 	"godwit/vm/guest"
 )
 
-// A guest takes its old addresses along while something needs one of them, and their lease does not run out while it moves on: it would
-// have more of them after each move. So it gives those up that nothing needs, as it settles and, as datagrams are known to have ended after a while, later on.
+// A guest takes its old addresses along while something needs one of them, and their lease does not run out while it
+// moves on: it would have more of them after each move. So it gives those up that nothing needs, as it settles and, as
+// datagrams are known to have ended after a while, later on.
 
-// giveUpUnneeded has the guest give up those of addrs that nothing needs, unless it is none of them that something does: then all end at
-// once. On error it has what it had. What leads them here stays until the guest moves on, as their homes go on sending them here, but for those
-// that its source has not been told of (leadNoMore).
+// giveUpUnneeded has the guest give up those of addrs that nothing needs, unless it is none of them that something
+// does: then all end at once. On error it has what it had. What leads them here stays until the guest moves on, as
+// their homes go on sending them here, but for those that its source has not been told of (leadNoMore).
 func (a *Agent) giveUpUnneeded(ctx context.Context, g *guests.Guest, addrs []netip.Addr) error {
 	unneeded, err := a.unneeded(ctx, g, addrs)
 	if err != nil || len(unneeded) == 0 {
@@ -37,8 +38,9 @@ func (a *Agent) giveUpUnneeded(ctx context.Context, g *guests.Guest, addrs []net
 	return nil
 }
 
-// unneeded are those of addrs that a guest has, and nothing needs; none where nothing needs any of them. The guest is asked for one after the other,
-// all within one limit, as its next migration waits for that, and at last for those: somebody may have come to one meanwhile.
+// unneeded are those of addrs that a guest has, and nothing needs; none where nothing needs any of them. The guest is
+// asked for one after the other, all within one limit, as its next migration waits for that, and at last for those:
+// somebody may have come to one meanwhile.
 func (a *Agent) unneeded(ctx context.Context, g *guests.Guest, addrs []netip.Addr) (unneeded []netip.Addr, err error) {
 	if g.Held().Description.Silent() {
 		return nil, nil
@@ -73,8 +75,8 @@ func (a *Agent) unneeded(ctx context.Context, g *guests.Guest, addrs []netip.Add
 // hasAny says whether anything is connected to the addresses that users tells of.
 func hasAny(users guest.Users) bool { return users.MPTCP+users.TCP+users.UDP > 0 }
 
-// leadNoMore ends what leads those of addrs here that a guest has given up as it settled: their homes give them to others as soon as its source
-// hears that they are not needed (peerLanded).
+// leadNoMore ends what leads those of addrs here that a guest has given up as it settled: their homes give them to
+// others as soon as its source hears that they are not needed (peerLanded).
 func (a *Agent) leadNoMore(g *guests.Guest, addrs []netip.Addr) {
 	gone := lists.Without(addrs, migration.Bare(g.Held().Addresses))
 	if len(gone) == 0 {

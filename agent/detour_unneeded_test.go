@@ -26,8 +26,9 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestKeepsWhatIsNeeded: a guest that moves on while something needs one of its old addresses gives up, as it settles, those that
-// nothing needs: else it would have more after each move. Their homes are not asked to send them here, and its source is not to lease them.
+// TestKeepsWhatIsNeeded: a guest that moves on while something needs one of its old addresses gives up, as it settles,
+// those that nothing needs: else it would have more after each move. Their homes are not asked to send them here, and
+// its source is not to lease them.
 func TestKeepsWhatIsNeeded(t *testing.T) {
 	address := func(prefix, home string) migration.Address {
 		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Home: home}
@@ -93,8 +94,8 @@ func (d datagrams) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users,
 	return users, err
 }
 
-// TestGivesUpWhatIsQuiet: a guest that stays where something needs one of its addresses gives the others up, also those to which datagrams came,
-// as any name server's answer is one, when none has come for a while; not as it moves on.
+// TestGivesUpWhatIsQuiet: a guest that stays where something needs one of its addresses gives the others up, also those
+// to which datagrams came, as any name server's answer is one, when none has come for a while; not as it moves on.
 func TestGivesUpWhatIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, g, d := leasing(t)
@@ -134,8 +135,8 @@ func TestGivesUpWhatIsQuiet(t *testing.T) {
 	})
 }
 
-// TestTellsWhoSendsInVain: a home which sends a guest's address to the host that the guest leaves, and which nobody asks to send it elsewhere,
-// hears from that host that it is needed no more.
+// TestTellsWhoSendsInVain: a home which sends a guest's address to the host that the guest leaves, and which nobody
+// asks to send it elsewhere, hears from that host that it is needed no more.
 func TestTellsWhoSendsInVain(t *testing.T) {
 	needs, gave := netip.MustParseAddr("10.3.1.20"), netip.MustParseAddr("10.3.1.21")
 	for name, c := range map[string]struct {
@@ -174,7 +175,8 @@ func TestTellsWhoSendsInVain(t *testing.T) {
 	}
 }
 
-// busied is the channel of a guest that takes a second for each answer, and to one of whose addresses a client comes as another is asked about.
+// busied is the channel of a guest that takes a second for each answer, and to one of whose addresses a client comes as
+// another is asked about.
 type busied struct {
 	forgetful
 	comes map[netip.Addr]netip.Addr // to which, by that which is asked about
@@ -191,8 +193,8 @@ func (b busied) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, er
 	return users, err
 }
 
-// TestAsksInTime: a guest is asked for its addresses one after the other. It gives none up to which a client has come meanwhile, and is not asked for
-// longer than one limit, as its next migration waits for that.
+// TestAsksInTime: a guest is asked for its addresses one after the other. It gives none up to which a client has come
+// meanwhile, and is not asked for longer than one limit, as its next migration waits for that.
 func TestAsksInTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		has, left int
@@ -233,8 +235,8 @@ func TestAsksInTime(t *testing.T) {
 	}
 }
 
-// TestTellsOnWhoSendsForGood: a home which sends a guest's address for good to the host that the guest leaves, and which does not answer as nothing
-// needs that any more, is told on, also by the next agent: no lease ends it there.
+// TestTellsOnWhoSendsForGood: a home which sends a guest's address for good to the host that the guest leaves, and
+// which does not answer as nothing needs that any more, is told on, also by the next agent: no lease ends it there.
 func TestTellsOnWhoSendsForGood(t *testing.T) {
 	for until, told := range map[time.Time]bool{{}: true, clock.Now().Add(time.Hour): false} {
 		a, _, d := leasing(t)

@@ -13,8 +13,9 @@ import (
 	"godwit/migration"
 )
 
-// TestPathsAsTheSourceMeans: both ends of each tunnel for memory are at the uplinks of one path, also where the hosts have them in other orders, or
-// one does not know the other's rates; a source of before says nothing of that, and one that means what is no path here, or one twice, is not believed.
+// TestPathsAsTheSourceMeans: both ends of each tunnel for memory are at the uplinks of one path, also where the hosts
+// have them in other orders, or one does not know the other's rates; a source of before says nothing of that, and one
+// that means what is no path here, or one twice, is not believed.
 func TestPathsAsTheSourceMeans(t *testing.T) {
 	up := func(name, addr string, rate int64) config.Uplink {
 		return config.Uplink{Name: name, Address: netip.MustParseAddr(addr), Carries: "both", Rate: rate}

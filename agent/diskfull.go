@@ -13,7 +13,8 @@ import (
 // fullDisks are what the kernel says of a disk that has no room.
 var fullDisks = []error{unix.ENOSPC, unix.EDQUOT}
 
-// diskFull says whether what carries a guest has ended as a disk has no room: this host's, or the other end's, which says so in words.
+// diskFull says whether what carries a guest has ended as a disk has no room: this host's, or the other end's, which
+// says so in words.
 func diskFull(err error) (here, there bool) {
 	peer := (*paths.PeerError)(nil)
 	said := errors.As(err, &peer)

@@ -109,7 +109,8 @@ func setAside(path, why string) (kept string, err error) {
 	return kept, journal.SyncDir(filepath.Dir(path)) // or a host that loses its power has it by its old name again, and may remove it
 }
 
-// removeDisks removes those that are ours, for good: none comes back with a host that loses its power. Others are their owner's to keep.
+// removeDisks removes those that are ours, for good: none comes back with a host that loses its power. Others are their
+// owner's to keep.
 func (a *Agent) removeDisks(disks []vm.Disk) error {
 	disks = slices.DeleteFunc(slices.Clone(disks), func(d vm.Disk) bool { return !a.ours(d) })
 	var err error

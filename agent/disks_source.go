@@ -22,8 +22,8 @@ func isReadOnly(facts vm.Facts, id string) bool {
 	return slices.ContainsFunc(facts.Disks, func(d vm.Disk) bool { return d.ID == id && d.ReadOnly })
 }
 
-// takesDisks refuses a guest with disks where the destination's agent is of an earlier release: one from before disks came by lanes answers
-// none of theirs, and would have QEMU serve read-only ones.
+// takesDisks refuses a guest with disks where the destination's agent is of an earlier release: one from before disks
+// came by lanes answers none of theirs, and would have QEMU serve read-only ones.
 func (m *outgoing) takesDisks() error {
 	var ids []string
 	for _, d := range m.work.facts.Disks {
@@ -87,8 +87,8 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	return m.disksEnded(ctx, source, source.Begin(ctx))
 }
 
-// disksEnded explains err, for which a copy of disks by ways does not go on: where one has ended since the destination gave the guest up, that
-// is the reason, and not what QEMU saw of it.
+// disksEnded explains err, for which a copy of disks by ways does not go on: where one has ended since the destination
+// gave the guest up, that is the reason, and not what QEMU saw of it.
 func (m *outgoing) disksEnded(ctx context.Context, ways interface{ Err() error }, err error) error {
 	if err == nil || ctx.Err() != nil || ways.Err() == nil {
 		return err
@@ -109,8 +109,9 @@ func (m *outgoing) seedProgress(done, left int64) record.CopyProgress {
 	return out
 }
 
-// diskRate is what the best of the paths over which disks' lanes work carries, which takes the last of disks, bytes per second, at most the migration's
-// limit; all is what all paths carry together, and counts where the rate of one is not known; 0: nothing is.
+// diskRate is what the best of the paths over which disks' lanes work carries, which takes the last of disks, bytes per
+// second, at most the migration's limit; all is what all paths carry together, and counts where the rate of one is not
+// known; 0: nothing is.
 func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
 	paths = m.work.mirrors.Working(paths)
 	for _, p := range paths {
@@ -125,7 +126,8 @@ func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
 	return rate
 }
 
-// compareCopied has the destination say whether it has of each read-only disk what was sent. Nothing of them is sent after that.
+// compareCopied has the destination say whether it has of each read-only disk what was sent. Nothing of them is sent
+// after that.
 func (m *outgoing) compareCopied(ctx context.Context) error {
 	copied := talk.Copied{Sums: m.work.mirrors.Sums()}
 	if len(copied.Sums) == 0 {

@@ -26,8 +26,8 @@ import (
 	"godwit/vm/qemu"
 )
 
-// TestDisksOfAnEarlierAgent: an agent that was started again while disks came says so at once, also where it knows nothing of the
-// migration any more: the source need not try until its patience ends.
+// TestDisksOfAnEarlierAgent: an agent that was started again while disks came says so at once, also where it knows
+// nothing of the migration any more: the source need not try until its patience ends.
 func TestDisksOfAnEarlierAgent(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
@@ -57,7 +57,8 @@ type beginsMirrors struct {
 
 func (beginsMirrors) StartMirror(context.Context, vm.Mirror) error { return nil }
 
-// TestReadOnlyDisksAreCompared: what QEMU says is read-only the destination compares, and what it then says is what comes of it.
+// TestReadOnlyDisksAreCompared: what QEMU says is read-only the destination compares, and what it then says is what
+// comes of it.
 func TestReadOnlyDisksAreCompared(t *testing.T) {
 	seed := vm.Disk{ID: "seed", Size: 1 << 20, ReadOnly: true}
 	for want, has := range map[string][]vm.Disk{"": {seed}, "of its disk more host rome has not what paris sent": {seed, {ID: "more", Size: 1 << 20, ReadOnly: true}}} {
@@ -93,7 +94,8 @@ func TestWritableDisksAreNotCompared(t *testing.T) {
 	}
 }
 
-// TestDisksHaveTime: slow storage may take all of a flip's time to flush disks, and memory has its own to come to rest after that.
+// TestDisksHaveTime: slow storage may take all of a flip's time to flush disks, and memory has its own to come to rest
+// after that.
 func TestDisksHaveTime(t *testing.T) {
 	m := &outgoing{work: &sourceWork{mirrors: &disks.Source{}}}
 	if got := m.limitOf(migration.Flip).For; got < limits.Flip.For+limits.Settle.For {
@@ -101,8 +103,9 @@ func TestDisksHaveTime(t *testing.T) {
 	}
 }
 
-// TestTakesDisks: a guest with disks does not go to an agent of an earlier release, which waits for none of their lanes, or would have QEMU
-// write to a read-only one: it is refused in check, and not after the time in which a disk is to be granted.
+// TestTakesDisks: a guest with disks does not go to an agent of an earlier release, which waits for none of their
+// lanes, or would have QEMU write to a read-only one: it is refused in check, and not after the time in which a disk is
+// to be granted.
 func TestTakesDisks(t *testing.T) {
 	for name, c := range map[string]struct {
 		disks []vm.Disk
@@ -121,8 +124,8 @@ func TestTakesDisks(t *testing.T) {
 	}
 }
 
-// TestStartCommandOfReadOnlyDisk: a start command is given the file of a read-only disk, whatever the device by which its guest has
-// it, and one that has it writable, or has another file read-only, is refused.
+// TestStartCommandOfReadOnlyDisk: a start command is given the file of a read-only disk, whatever the device by which
+// its guest has it, and one that has it writable, or has another file read-only, is refused.
 func TestStartCommandOfReadOnlyDisk(t *testing.T) {
 	need.QEMU(t)
 	const node = "driver=raw,node-name=seed,file.driver=file,file.filename="
@@ -189,7 +192,8 @@ func (l *lastOfDisks) FinishMirrors(ctx context.Context) error {
 	return errors.New("out of sync")
 }
 
-// TestDisksHaveTheirBudget: disks have as long as the downtime budget to get in sync, also where that is longer than a pause takes else.
+// TestDisksHaveTheirBudget: disks have as long as the downtime budget to get in sync, also where that is longer than a
+// pause takes else.
 func TestDisksHaveTheirBudget(t *testing.T) {
 	machine := &lastOfDisks{}
 	plan := migration.Plan{Guest: "web", To: "oslo", Downtime: 30 * time.Second}

@@ -163,8 +163,9 @@ func TestRemovedDisksStayRemoved(t *testing.T) {
 	}
 }
 
-// TestDisksThatCameAreSynced: a disk that came here is put on the storage before the source drops its own. Where that fails it stays so until a person
-// has seen to it, whichever agent asks, and is told. One that is elsewhere is not ours to see to.
+// TestDisksThatCameAreSynced: a disk that came here is put on the storage before the source drops its own. Where that
+// fails it stays so until a person has seen to it, whichever agent asks, and is told. One that is elsewhere is not ours
+// to see to.
 func TestDisksThatCameAreSynced(t *testing.T) {
 	a, p := awaiting(t)
 	path := diskOf(t, a, "web", 2)

@@ -19,8 +19,9 @@ import (
 	"godwit/vm"
 )
 
-// TestTakenBackByWhat: a guest that was let go is taken back where its destination proves that it is gone there, or a person vouches for it, and why is told;
-// where the destination may still run it, or nobody vouches, nothing is changed.
+// TestTakenBackByWhat: a guest that was let go is taken back where its destination proves that it is gone there, or a
+// person vouches for it, and why is told; where the destination may still run it, or nobody vouches, nothing is
+// changed.
 func TestTakenBackByWhat(t *testing.T) {
 	silent := &migration.Problem{Code: migration.CodePeer, Text: "no answer"}
 	for name, c := range map[string]struct {
@@ -95,7 +96,8 @@ func TestDoubtsAbout(t *testing.T) {
 	}
 }
 
-// TestLandingIsAnswered: a destination whose QEMU is gone, where the guest may have run, proves that; one whose QEMU lives, and says nothing, proves nothing.
+// TestLandingIsAnswered: a destination whose QEMU is gone, where the guest may have run, proves that; one whose QEMU
+// lives, and says nothing, proves nothing.
 func TestLandingIsAnswered(t *testing.T) {
 	a := between(t)
 	m := waitsAt(a, "m-00000001", "web", migration.Destination{Landing: migration.Adopting, Vanished: true, Problem: &migration.Problem{Text: "its QEMU was killed"}})
@@ -118,7 +120,8 @@ func TestLandingIsAnswered(t *testing.T) {
 	}
 }
 
-// TestToldOnceItDeclines: that a guest was taken back is kept until the other host says that it will not run it: any other answer is none.
+// TestToldOnceItDeclines: that a guest was taken back is kept until the other host says that it will not run it: any
+// other answer is none.
 func TestToldOnceItDeclines(t *testing.T) {
 	for state, over := range map[string]bool{"waiting": false, "running": false, "declined": true} {
 		a := between(t)
@@ -176,7 +179,8 @@ func TestDoubtIsTheOutcome(t *testing.T) {
 	}
 }
 
-// TestWordsOfADoubt: a person is told what there is to take back, and never to take back what is not there any more, nor what may run elsewhere.
+// TestWordsOfADoubt: a person is told what there is to take back, and never to take back what is not there any more,
+// nor what may run elsewhere.
 func TestWordsOfADoubt(t *testing.T) {
 	silent := &migration.Problem{Code: migration.CodePeer, Text: "no answer"}
 	gone := talk.LandingAnswer{Landing: migration.Waiting, Vanished: "its QEMU is gone"}

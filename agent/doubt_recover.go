@@ -194,8 +194,8 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.rec.Note(fmt.Sprintf("all is undone; the migration begins again %s(try %d, epoch %d)", by, next.Tries+1, next.Epoch))
 }
 
-// takenAgain has the guest be here by the right that an earlier agent took back: by the one before, its next migration would hand over
-// that which was taken.
+// takenAgain has the guest be here by the right that an earlier agent took back: by the one before, its next migration
+// would hand over that which was taken.
 func (m *outgoing) takenAgain() {
 	if m.aside {
 		return // it may have come here by a later one

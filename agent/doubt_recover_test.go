@@ -320,7 +320,8 @@ func TestHistoryAnswers(t *testing.T) {
 	}
 }
 
-// TestDoubtsAreAskedAtOnce: who asks what is in doubt waits for a host that takes its time once, and not for each guest that was let go to it.
+// TestDoubtsAreAskedAtOnce: who asks what is in doubt waits for a host that takes its time once, and not for each guest
+// that was let go to it.
 func TestDoubtsAreAskedAtOnce(t *testing.T) {
 	a := between(t)
 	const many = 10
@@ -346,7 +347,8 @@ func TestDoubtsAreAskedAtOnce(t *testing.T) {
 	}
 }
 
-// TestNothingLeadsOutOfNoDoubt: of each doubt of a source a person is told what can be done, also where its own QEMU is gone.
+// TestNothingLeadsOutOfNoDoubt: of each doubt of a source a person is told what can be done, also where its own QEMU is
+// gone.
 func TestNothingLeadsOutOfNoDoubt(t *testing.T) {
 	here := func(ended bool) *guests.Guest {
 		done := make(chan struct{})

@@ -9,8 +9,8 @@ import (
 	"godwit/migration"
 )
 
-// TestDoubtIsToldAtOnce: who follows a guest's events hears at once, and once, that it vanished after it had run: it was told of its own
-// end before that was taken in, and waits for the next event.
+// TestDoubtIsToldAtOnce: who follows a guest's events hears at once, and once, that it vanished after it had run: it
+// was told of its own end before that was taken in, and waits for the next event.
 func TestDoubtIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := waits(t)

@@ -137,8 +137,8 @@ func TestSourceSaysThatItHeard(t *testing.T) {
 	}
 }
 
-// TestHeardMeanwhile: a migration that asks in vain whether the guest's source has heard of it goes on where another question was
-// answered meanwhile, just before its time was up.
+// TestHeardMeanwhile: a migration that asks in vain whether the guest's source has heard of it goes on where another
+// question was answered meanwhile, just before its time was up.
 func TestHeardMeanwhile(t *testing.T) {
 	a, g := landedFrom(t, nil)
 	a.links["paris"].Close()

@@ -9,8 +9,9 @@ import (
 	"godwit/migration"
 )
 
-// hear has a person's word that the guest is taken back come into force, and waits until the act is on the disk: the epoch is another then. A
-// word that is answered with "could not" does not come into force later: by then the destination may run again.
+// hear has a person's word that the guest is taken back come into force, and waits until the act is on the disk: the
+// epoch is another then. A word that is answered with "could not" does not come into force later: by then the
+// destination may run again.
 func (m *outgoing) hear(ctx context.Context, in migration.Input, epoch uint64, refuse func(format string, args ...any) error) error {
 	select {
 	case m.inbox <- in:

@@ -20,8 +20,8 @@ import (
 	"godwit/migration"
 )
 
-// TestWordThatIsNotTaken: a person who hears that the guest could not be taken back may start its destination again: so it is not taken back later. Where
-// that is being journalled it is said that it may be.
+// TestWordThatIsNotTaken: a person who hears that the guest could not be taken back may start its destination again: so
+// it is not taken back later. Where that is being journalled it is said that it may be.
 func TestWordThatIsNotTaken(t *testing.T) {
 	for name, c := range map[string]struct {
 		taken, written bool
@@ -76,8 +76,8 @@ func TestWordThatIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestWordThatCouldNotBeWritten: a person whose word could not be written down hears that at once, and that nothing was changed: it does not come into
-// force later.
+// TestWordThatCouldNotBeWritten: a person whose word could not be written down hears that at once, and that nothing was
+// changed: it does not come into force later.
 func TestWordThatCouldNotBeWritten(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
 	asked := make(chan struct{}, 1)
@@ -120,7 +120,8 @@ func TestWordThatCouldNotBeWritten(t *testing.T) {
 	}
 }
 
-// TestWordThatComesTooLate: a person whose word came when the destination had answered hears that, and not what the machine calls it.
+// TestWordThatComesTooLate: a person whose word came when the destination had answered hears that, and not what the
+// machine calls it.
 func TestWordThatComesTooLate(t *testing.T) {
 	m := &outgoing{state: sourceDoing(t, migration.CleanSource)}
 	_, _, err := m.state.Step(migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked}})

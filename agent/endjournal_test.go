@@ -75,8 +75,9 @@ func TestJournalEndsLater(t *testing.T) {
 	a.actors.Wait()
 }
 
-// TestJournalIsRemovedLater: a journal that could not be removed, whose migration's history is written, is removed as soon as it can be,
-// by the same agent, and bars its guest no longer; until then another try of the migration goes on in it.
+// TestJournalIsRemovedLater: a journal that could not be removed, whose migration's history is written, is removed as
+// soon as it can be, by the same agent, and bars its guest no longer; until then another try of the migration goes on
+// in it.
 func TestJournalIsRemovedLater(t *testing.T) {
 	need.Root(t)
 	const id = "m-00000001"
@@ -125,8 +126,8 @@ func TestJournalIsRemovedLater(t *testing.T) {
 	}
 }
 
-// TestJournalEndsThoughItWasAskedFor: a journal that another try of its migration asked for, just as its history was tried again, and
-// could not begin in, as on a full disk, is ended when the history can be written.
+// TestJournalEndsThoughItWasAskedFor: a journal that another try of its migration asked for, just as its history was
+// tried again, and could not begin in, as on a full disk, is ended when the history can be written.
 func TestJournalEndsThoughItWasAskedFor(t *testing.T) {
 	const id = "m-00000001"
 	a := bareAgent(t, &config.Config{Host: "paris"})
@@ -190,8 +191,8 @@ func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
 	}
 }
 
-// TestNextTryWhileTheHistoryWaits: a try that was undone bars no later one of the same migration, though its history cannot be written:
-// that goes on in its journal, and nobody takes it away when the history can be written again.
+// TestNextTryWhileTheHistoryWaits: a try that was undone bars no later one of the same migration, though its history
+// cannot be written: that goes on in its journal, and nobody takes it away when the history can be written again.
 func TestNextTryWhileTheHistoryWaits(t *testing.T) {
 	a := startedAgain(t)
 	p := goodPreparation()
@@ -228,8 +229,8 @@ func TestNextTryWhileTheHistoryWaits(t *testing.T) {
 	}
 }
 
-// TestTakenBackIsForgottenOnceTold: of a guest that was taken back, which a full disk did not take at first, no file is left when its other
-// host has heard of it before there was room.
+// TestTakenBackIsForgottenOnceTold: of a guest that was taken back, which a full disk did not take at first, no file is
+// left when its other host has heard of it before there was room.
 func TestTakenBackIsForgottenOnceTold(t *testing.T) {
 	a := startedAgain(t)
 	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -245,8 +246,8 @@ func TestTakenBackIsForgottenOnceTold(t *testing.T) {
 	}
 }
 
-// TestTakenBackIsNotForgotten: that a guest was taken back, and that its other host has not heard of it, is known to later agents also
-// where a full disk took the journal's record and no file: the journal stays until there is one.
+// TestTakenBackIsNotForgotten: that a guest was taken back, and that its other host has not heard of it, is known to
+// later agents also where a full disk took the journal's record and no file: the journal stays until there is one.
 func TestTakenBackIsNotForgotten(t *testing.T) {
 	a := startedAgain(t)
 	haltedGuest(t, a, "web")

@@ -223,8 +223,8 @@ func TestCheckHooks(t *testing.T) {
 	}
 }
 
-// TestLimitedAsItIsChecked: a migration is given another limit, as by an evacuation, while its check completes the plan. (The race detector
-// looks on in `make race`.)
+// TestLimitedAsItIsChecked: a migration is given another limit, as by an evacuation, while its check completes the
+// plan. (The race detector looks on in `make race`.)
 func TestLimitedAsItIsChecked(t *testing.T) {
 	a, client := served(t)
 	m := leaving(a)

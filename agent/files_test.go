@@ -149,8 +149,8 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestGuestsThatCannotBeListed: where it is not known which guests an earlier agent had, as on storage that fails, none is taken for gone: what leads
-// to them stays, and nobody gets the name of one.
+// TestGuestsThatCannotBeListed: where it is not known which guests an earlier agent had, as on storage that fails, none
+// is taken for gone: what leads to them stays, and nobody gets the name of one.
 func TestGuestsThatCannotBeListed(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome", Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24")}})
 	var said strings.Builder

@@ -59,8 +59,8 @@ type fullWay struct {
 
 func (w fullWay) Err() error { return w.err }
 
-// TestDiskFullIsToldByItsHost: a copy that ended as a disk was full is told as that, with the host that has it; what the destination says of what
-// the source's lanes ended by follows from that.
+// TestDiskFullIsToldByItsHost: a copy that ended as a disk was full is told as that, with the host that has it; what
+// the destination says of what the source's lanes ended by follows from that.
 func TestDiskFullIsToldByItsHost(t *testing.T) {
 	here := fmt.Errorf("spill: %w", &fs.PathError{Op: "write", Path: "/var/lib/godwit/(unnamed)", Err: unix.ENOSPC})
 	there := fmt.Errorf("lane 1: %w", &paths.PeerError{Text: "write mirror: disk quota exceeded"})

@@ -13,7 +13,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestAdoptedGuestThatHangs: one that answers on its channel, and then nothing more, is refused; whoever asks does not wait for it.
+// TestAdoptedGuestThatHangs: one that answers on its channel, and then nothing more, is refused; whoever asks does not
+// wait for it.
 func TestAdoptedGuestThatHangs(t *testing.T) {
 	before := limits.AskGuest
 	defer func() { limits.AskGuest = before }()

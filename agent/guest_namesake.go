@@ -28,8 +28,9 @@ func (a *Agent) namesake(guest string, d config.Description) error {
 	return nil
 }
 
-// namesakeHere is that of a guest that is started here, or adopted: its end, or its next move, would take away what leads after the other one. One that is
-// started is never that which left; one that is adopted is, where it has a NIC of it.
+// namesakeHere is that of a guest that is started here, or adopted: its end, or its next move, would take away what
+// leads after the other one. One that is started is never that which left; one that is adopted is, where it has a NIC
+// of it.
 func (a *Agent) namesakeHere(d config.Description) error {
 	itself := func(mac net.HardwareAddr) bool { return d.QMP != "" && (len(mac) == 0 || hasNIC(d, mac)) }
 	if led := a.ledAfter(d.Name, itself); led != "" {
@@ -43,7 +44,8 @@ func hasNIC(d config.Description, mac net.HardwareAddr) bool {
 	return slices.ContainsFunc(d.NICs, func(n config.NIC) bool { return slices.Equal(n.Hardware(), mac) })
 }
 
-// ledAfter is what this host leads after a guest of that name which left, in words, but for what is of one that is but, by the MAC that it had; "": nothing.
+// ledAfter is what this host leads after a guest of that name which left, in words, but for what is of one that is but,
+// by the MAC that it had; "": nothing.
 func (a *Agent) ledAfter(guest string, but func(net.HardwareAddr) bool) string {
 	for _, away := range a.detours.List(guest) {
 		for _, sent := range away.SendsAway() {

@@ -52,8 +52,9 @@ func TestNamesake(t *testing.T) {
 	}
 }
 
-// TestStartByTheNameOfOneThatLeft: no guest is started by the name of one that left, and whose addresses are led after it still, nor is another adopted: what leads
-// there would go with it. The guest itself may be adopted, as where it was started again by somebody.
+// TestStartByTheNameOfOneThatLeft: no guest is started by the name of one that left, and whose addresses are led after
+// it still, nor is another adopted: what leads there would go with it. The guest itself may be adopted, as where it was
+// started again by somebody.
 func TestStartByTheNameOfOneThatLeft(t *testing.T) {
 	started := goodPreparation().Description
 	adopted, other := started, started

@@ -77,8 +77,8 @@ func TestSilentGuestIsNotAwaited(t *testing.T) {
 	})
 }
 
-// TestSilentGuestsAreLookedAt: others look at a guest in which nobody can be asked, as at which addresses are taken, while it boots, or
-// while a handover changes what it has. (The race detector tells.)
+// TestSilentGuestsAreLookedAt: others look at a guest in which nobody can be asked, as at which addresses are taken,
+// while it boots, or while a handover changes what it has. (The race detector tells.)
 func TestSilentGuestsAreLookedAt(t *testing.T) {
 	a := &Agent{config: &config.Config{}, guests: guests.In(t.TempDir()), log: slog.New(slog.DiscardHandler)}
 	g := guests.New(care.Held{Description: config.Description{Name: "web", Agent: config.AgentDHCP, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}, nil)

@@ -114,8 +114,8 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *guests
 	return g, nil
 }
 
-// forgetStart ends what was made for a guest that is not under care yet, and lets go of its name when nothing says any more that it is
-// being started.
+// forgetStart ends what was made for a guest that is not under care yet, and lets go of its name when nothing says any
+// more that it is being started.
 func (a *Agent) forgetStart(g *guests.Guest) {
 	a.dismantle(g)
 	if err := a.guests.Forget(g); err != nil {

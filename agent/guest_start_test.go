@@ -29,8 +29,9 @@ func TestStartWithoutQEMU(t *testing.T) {
 	}
 }
 
-// TestStartWhileOneComes: a guest that is started, or adopted, by the name of one that a migration brings here is refused until that is over,
-// also where that one was stopped as it landed: its migration would take itself to have the name still.
+// TestStartWhileOneComes: a guest that is started, or adopted, by the name of one that a migration brings here is
+// refused until that is over, also where that one was stopped as it landed: its migration would take itself to have the
+// name still.
 func TestStartWhileOneComes(t *testing.T) {
 	a := between(t)
 	d := goodPreparation().Description

@@ -87,7 +87,8 @@ func (c closing) Connections(context.Context, ...netip.Addr) (guest.Connections,
 	return guest.Connections{List: []guest.Connection{c.closed}}, nil
 }
 
-// TestLastUserHasEnded: what the last users of a tunnel came to is asked before it goes, however many they are: those that were closed are not lost.
+// TestLastUserHasEnded: what the last users of a tunnel came to is asked before it goes, however many they are: those
+// that were closed are not lost.
 func TestLastUserHasEnded(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		closed := guest.Connection{Kind: guest.KindTCP, Local: netip.MustParseAddrPort("10.1.1.5:40000"), Remote: netip.MustParseAddrPort("198.18.0.8:5432"), Outward: true, Over: true}

@@ -144,8 +144,8 @@ func (q takesLong) Quit(context.Context) error {
 	return nil
 }
 
-// TestStoppedOnce: of two who stop a guest at once the second is told so. It would end what is made by then for another of the
-// guest's name.
+// TestStoppedOnce: of two who stop a guest at once the second is told so. It would end what is made by then for another
+// of the guest's name.
 func TestStoppedOnce(t *testing.T) {
 	a := between(t)
 	q := takesLong{gone{done: make(chan struct{})}, make(chan struct{}, 2), make(chan struct{})}
@@ -174,8 +174,8 @@ func TestStoppedOnce(t *testing.T) {
 	}
 }
 
-// TestAskedToMoveAsItLeaves: who asks for a migration of a guest that is just leaving, or is let go of, is told that it is not here. It would be
-// tried with what is left of the guest, and be told to have failed.
+// TestAskedToMoveAsItLeaves: who asks for a migration of a guest that is just leaving, or is let go of, is told that it
+// is not here. It would be tried with what is left of the guest, and be told to have failed.
 func TestAskedToMoveAsItLeaves(t *testing.T) {
 	a := between(t)
 	g := guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)
@@ -238,8 +238,8 @@ func TestHandedAddresses(t *testing.T) {
 	refusedBy(t, "a long boot id", p.Check(), "a boot id of")
 }
 
-// TestDoesNotWaitForEver: a migration that is asked for while something else changes its guest's addresses begins when that is done, and is
-// refused where that takes too long; then the guest is not its any more.
+// TestDoesNotWaitForEver: a migration that is asked for while something else changes its guest's addresses begins when
+// that is done, and is refused where that takes too long; then the guest is not its any more.
 func TestDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := between(t)

@@ -81,15 +81,16 @@ func (a *Agent) stillWaits(id string, u *unwritten) bool {
 	return a.unwritten[id] == u
 }
 
-// unwritten is the journal of a migration that has ended, and whose history could not be written yet, or which could not be removed.
+// unwritten is the journal of a migration that has ended, and whose history could not be written yet, or which could
+// not be removed.
 type unwritten struct {
 	log *journal.File
 	has sync.Mutex // held while the history is tried, and for good by another try of the migration
 }
 
 // beginJournal gives a try of a migration to here its journal, and writes down that it begins: in that of an earlier
-// one, where that could not be ended yet. On error that is as it was, and there is no new one: nothing was done, and what would be
-// done could not be found again.
+// one, where that could not be ended yet. On error that is as it was, and there is no new one: nothing was done, and
+// what would be done could not be found again.
 func (a *Agent) beginJournal(m *incoming) (err error) {
 	id := m.plan.ID
 	a.mu.Lock()
@@ -178,8 +179,8 @@ func (a *Agent) recordEnded(id string, epoch uint64) (*record.Record, error) {
 	return rec, nil
 }
 
-// endedFrom is recordEnded for the host that asks, where that was the source: nobody else of the fleet is told what became of a guest, and
-// who its clients are.
+// endedFrom is recordEnded for the host that asks, where that was the source: nobody else of the fleet is told what
+// became of a guest, and who its clients are.
 func (a *Agent) endedFrom(r *http.Request, epoch uint64) (*record.Record, error) {
 	rec, err := a.recordEnded(r.PathValue("id"), epoch)
 	if err != nil {

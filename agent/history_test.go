@@ -41,8 +41,8 @@ func keepOld(t *testing.T, a *Agent, name string, rep record.Report) {
 	}
 }
 
-// TestShortAnswersAsWhole: a host that comes back after months, with a journal of then, is told the same of a migration that is kept in short, and
-// as little is begun or believed by it here.
+// TestShortAnswersAsWhole: a host that comes back after months, with a journal of then, is told the same of a migration
+// that is kept in short, and as little is begun or believed by it here.
 func TestShortAnswersAsWhole(t *testing.T) {
 	a := between(t)
 	a.guests.ExpectAgain(guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)) // it may run here

@@ -115,7 +115,8 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 	}
 }
 
-// stepAll gives the machine what came in, and returns the effects to perform. It calls cancel where the one under way is to end.
+// stepAll gives the machine what came in, and returns the effects to perform. It calls cancel where the one under way
+// is to end.
 func (m *incoming) stepAll(ctx context.Context, queue []migration.Input, cancel func()) (all []migration.Effect) {
 	for _, in := range queue {
 		effects, err := m.step(in)

@@ -185,7 +185,8 @@ func TestTakenIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestRefusedByItsGuest: a next address that a guest is not given, as somebody else has it by then, is taken: the next try is with another one.
+// TestRefusedByItsGuest: a next address that a guest is not given, as somebody else has it by then, is taken: the next
+// try is with another one.
 func TestRefusedByItsGuest(t *testing.T) {
 	m := comes(t, between(t))
 	next := netip.MustParsePrefix("10.2.1.10/24")
@@ -206,7 +207,8 @@ func TestRefusedByItsGuest(t *testing.T) {
 	}
 }
 
-// TestReplacedIsNotTried: what takes the place of a next address that somebody has is none that was refused before, though nobody answers for it.
+// TestReplacedIsNotTried: what takes the place of a next address that somebody has is none that was refused before,
+// though nobody answers for it.
 func TestReplacedIsNotTried(t *testing.T) {
 	need.Root(t)
 	m := comes(t, between(t))
@@ -248,8 +250,8 @@ func TestAnnouncedByOtherIDs(t *testing.T) {
 	}
 }
 
-// TestNextOfAnotherGuest: a prepare whose next address another guest got since the check, or was promised, is refused; from then on
-// the address is the guest's, and nobody else is promised it.
+// TestNextOfAnotherGuest: a prepare whose next address another guest got since the check, or was promised, is refused;
+// from then on the address is the guest's, and nobody else is promised it.
 func TestNextOfAnotherGuest(t *testing.T) {
 	a := between(t)
 	p := goodPreparation()

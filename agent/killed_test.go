@@ -36,8 +36,8 @@ import (
 
 // Tests of agents that were killed between two things that belong together, as the next agent finds them.
 
-// TestTakenBackHoldsAfterARestart: an agent that ended before it wrote down by which right the guest is here leaves that to the next: a
-// later migration would else hand over the right that was taken back.
+// TestTakenBackHoldsAfterARestart: an agent that ended before it wrote down by which right the guest is here leaves
+// that to the next: a later migration would else hand over the right that was taken back.
 func TestTakenBackHoldsAfterARestart(t *testing.T) {
 	a := startedAgain(t)
 	g, _ := haltedGuest(t, a, "web")
@@ -83,7 +83,8 @@ func TestHalfStarted(t *testing.T) {
 	}
 }
 
-// TestStartIsWrittenDown: no guest's QEMU is started that a later agent would not know of, and one that does not start is not remembered.
+// TestStartIsWrittenDown: no guest's QEMU is started that a later agent would not know of, and one that does not start
+// is not remembered.
 func TestStartIsWrittenDown(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
@@ -106,7 +107,8 @@ func TestStartIsWrittenDown(t *testing.T) {
 	})
 }
 
-// TestStartBesideAQEMU: what a QEMU that is not under care is reached by is not taken from it by who starts a guest of its name.
+// TestStartBesideAQEMU: what a QEMU that is not under care is reached by is not taken from it by who starts a guest of
+// its name.
 func TestStartBesideAQEMU(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	dir := a.guestDir("web", "1")
@@ -118,7 +120,8 @@ func TestStartBesideAQEMU(t *testing.T) {
 	}
 }
 
-// TestTapOfNobodysGuest: a tap that a QEMU has which nobody knows of, of either of its NICs, does not bar guests from the host.
+// TestTapOfNobodysGuest: a tap that a QEMU has which nobody knows of, of either of its NICs, does not bar guests from
+// the host.
 func TestTapOfNobodysGuest(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	inNamespace(t, func() error {
@@ -140,8 +143,8 @@ func TestTapOfNobodysGuest(t *testing.T) {
 	})
 }
 
-// TestArrivalThatWasNotWrittenDown: what an agent has had the kernel lead to a guest that was coming, and was killed before the disk had it, goes
-// with the rest that is undone.
+// TestArrivalThatWasNotWrittenDown: what an agent has had the kernel lead to a guest that was coming, and was killed
+// before the disk had it, goes with the rest that is undone.
 func TestArrivalThatWasNotWrittenDown(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		d, _, err := visitsBy(ctx, t, a)
@@ -162,8 +165,8 @@ func TestArrivalThatWasNotWrittenDown(t *testing.T) {
 	})
 }
 
-// TestTunnelOfNoDetour: a tunnel that is left of a detour which has ended, or was never written down, ends as the next agent starts; others
-// stay.
+// TestTunnelOfNoDetour: a tunnel that is left of a detour which has ended, or was never written down, ends as the next
+// agent starts; others stay.
 func TestTunnelOfNoDetour(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		d, _, err := visitsBy(ctx, t, a)
@@ -202,8 +205,9 @@ func TestHalfWrittenFile(t *testing.T) {
 	}
 }
 
-// TestAsideOutlivesTheHost: as a disk was set aside, its directory is opened, which is for nothing but to sync it. By its old name, which it
-// would have again when its host loses its power, `doctor --clean` may take it for one that nobody needs.
+// TestAsideOutlivesTheHost: as a disk was set aside, its directory is opened, which is for nothing but to sync it. By
+// its old name, which it would have again when its host loses its power, `doctor --clean` may take it for one that
+// nobody needs.
 func TestAsideOutlivesTheHost(t *testing.T) {
 	m := comes(t, bareAgent(t, &config.Config{Host: "rome"}))
 	path := diskOf(t, m.a, "web", 2)
@@ -214,8 +218,8 @@ func TestAsideOutlivesTheHost(t *testing.T) {
 	})
 }
 
-// TestNamesAreToldByTheNextAgent: a name server that an agent did not get to tell of a guest's next addresses hears of them from the next
-// one, once. Clients would else be sent to the old ones for good.
+// TestNamesAreToldByTheNextAgent: a name server that an agent did not get to tell of a guest's next addresses hears of
+// them from the next one, once. Clients would else be sent to the old ones for good.
 func TestNamesAreToldByTheNextAgent(t *testing.T) {
 	server, taken := nametest.Server(t, 0)
 	a := startedAgain(t)
@@ -249,8 +253,9 @@ func TestNamesAreToldByTheNextAgent(t *testing.T) {
 	}
 }
 
-// TestEndForGoodIsToldByTheNextAgent: the home of a guest whose address took a detour for good hears that it has ended there, also where
-// that did not answer as it did, and the agent ended before it was heard. No lease ends it at the home.
+// TestEndForGoodIsToldByTheNextAgent: the home of a guest whose address took a detour for good hears that it has ended
+// there, also where that did not answer as it did, and the agent ended before it was heard. No lease ends it at the
+// home.
 func TestEndForGoodIsToldByTheNextAgent(t *testing.T) {
 	a := startedAgain(t)
 	var answers atomic.Bool
@@ -298,8 +303,8 @@ func TestEndForGoodIsToldByTheNextAgent(t *testing.T) {
 	}
 }
 
-// TestNeighboursAreToldAgain: who is asked again to send addresses, which it does, tells neighbours of them again: it may have been killed
-// before it had told them, and they go on sending to a home that does not lead them any more.
+// TestNeighboursAreToldAgain: who is asked again to send addresses, which it does, tells neighbours of them again: it
+// may have been killed before it had told them, and they go on sending to a home that does not lead them any more.
 func TestNeighboursAreToldAgain(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		for _, line := range []string{
@@ -334,8 +339,8 @@ func TestNeighboursAreToldAgain(t *testing.T) {
 	})
 }
 
-// TestForgottenBeforeItsDirectory: an agent that is killed as it lets an adopted guest go leaves it under care with its directory, without
-// which it could not be moved, or not at all.
+// TestForgottenBeforeItsDirectory: an agent that is killed as it lets an adopted guest go leaves it under care with its
+// directory, without which it could not be moved, or not at all.
 func TestForgottenBeforeItsDirectory(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	g := guests.New(goodHeld(a.config.Run), nil)
@@ -364,8 +369,9 @@ func TestForgottenBeforeItsDirectory(t *testing.T) {
 	}
 }
 
-// TestGivenAnotherAddress: a guest that an agent gave another next address, as the first was taken, and which that was killed before it had
-// written down, goes on with that, and is not given a third, nor the router's, which it may say that it has.
+// TestGivenAnotherAddress: a guest that an agent gave another next address, as the first was taken, and which that was
+// killed before it had written down, goes on with that, and is not given a third, nor the router's, which it may say
+// that it has.
 func TestGivenAnotherAddress(t *testing.T) {
 	a, p := between(t), goodPreparation()
 	given := netip.MustParsePrefix("10.2.1.33/24")

@@ -49,8 +49,9 @@ func locals(all []peer.Path) (out []netip.Addr) {
 	return out
 }
 
-// spareLanes are a lane of each path beside that over all. MPTCP sends its bytes in order: what was lost on one path, or went
-// by the longest, keeps the last of a pause waiting for some of its round trips, where another lane brings that in half a one.
+// spareLanes are a lane of each path beside that over all. MPTCP sends its bytes in order: what was lost on one path,
+// or went by the longest, keeps the last of a pause waiting for some of its round trips, where another lane brings that
+// in half a one.
 func (m *outgoing) spareLanes(all []peer.Path) []paths.Lane {
 	spare, _ := m.pathLanes(all) // they need not share: little goes on them
 	for i := range spare {

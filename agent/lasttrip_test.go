@@ -23,7 +23,8 @@ func reflectAfter(t *testing.T, at netip.AddrPort, after time.Duration) {
 	reflectBy(t, at, func(_ netip.AddrPort, answer func()) { time.AfterFunc(after, answer) })
 }
 
-// reflectBy has each answer to a datagram at an address be given as by says, which knows from where that came, until the test ends.
+// reflectBy has each answer to a datagram at an address be given as by says, which knows from where that came, until
+// the test ends.
 func reflectBy(t *testing.T, at netip.AddrPort, by func(from netip.AddrPort, answer func())) {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
@@ -43,7 +44,8 @@ func reflectBy(t *testing.T, at netip.AddrPort, by func(from netip.AddrPort, ans
 	}()
 }
 
-// twoWays is a migration between hosts with an uplink for guests and one for migrations each, whose round trips are as long as that.
+// twoWays is a migration between hosts with an uplink for guests and one for migrations each, whose round trips are as
+// long as that.
 func twoWays(t *testing.T, transfer string, guests, memory time.Duration) (*outgoing, config.Neighbour) {
 	t.Helper()
 	uplinks := func(public, private string) []config.Uplink {
@@ -69,7 +71,8 @@ func twoWays(t *testing.T, transfer string, guests, memory time.Duration) (*outg
 	return m, n
 }
 
-// TestBudgetByTheWayOfMemory: a downtime budget is held against the round trip by which memory's last bytes go, and not the guests' packets.
+// TestBudgetByTheWayOfMemory: a downtime budget is held against the round trip by which memory's last bytes go, and not
+// the guests' packets.
 func TestBudgetByTheWayOfMemory(t *testing.T) {
 	const far = 300 * time.Millisecond
 	for _, transfer := range []string{"lanes", "mptcp", "qemu-tcp", "qemu-multifd"} {
@@ -107,7 +110,8 @@ func TestBudgetByTheWayThatAnswers(t *testing.T) {
 	}
 }
 
-// TestRatesOfTheWaysThatAnswer: an uplink by which nothing answers counts neither for what a pause takes nor for what a copy may.
+// TestRatesOfTheWaysThatAnswer: an uplink by which nothing answers counts neither for what a pause takes nor for what a
+// copy may.
 func TestRatesOfTheWaysThatAnswer(t *testing.T) {
 	m, n := fastAndSlow(t, "lanes", nil, nil)
 	for _, uplinks := range [][]config.Uplink{m.a.config.Uplinks, n.Uplinks} {
@@ -128,7 +132,8 @@ func TestRatesOfTheWaysThatAnswer(t *testing.T) {
 	}
 }
 
-// TestMemoryPathsAreGivenTime: how large a packet memory's way carries is found out, also where that is by far longer than the guests'.
+// TestMemoryPathsAreGivenTime: how large a packet memory's way carries is found out, also where that is by far longer
+// than the guests'.
 func TestMemoryPathsAreGivenTime(t *testing.T) {
 	m, n := twoWays(t, "qemu-mptcp", 0, 400*time.Millisecond)
 	if err := m.tryPaths(t.Context(), n); err != nil {

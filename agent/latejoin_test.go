@@ -14,7 +14,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestLateJoins: a guest that is late with its answer is not asked again as long as it tells that it waits; one that says nothing is.
+// TestLateJoins: a guest that is late with its answer is not asked again as long as it tells that it waits; one that
+// says nothing is.
 func TestLateJoins(t *testing.T) {
 	for name, c := range map[string]struct {
 		every time.Duration // how often it tells

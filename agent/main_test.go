@@ -33,8 +33,9 @@ func (q *quits) Quit(context.Context) error {
 	return nil
 }
 
-// TestShutdownRefuses: what waits for its guest as everything on this host is ended is refused by its own goroutine, and says so to its
-// source and to a later agent, before its QEMU goes: a release that comes meanwhile starts nothing. What may have run is given up.
+// TestShutdownRefuses: what waits for its guest as everything on this host is ended is refused by its own goroutine,
+// and says so to its source and to a later agent, before its QEMU goes: a release that comes meanwhile starts nothing.
+// What may have run is given up.
 func TestShutdownRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		state migration.Destination

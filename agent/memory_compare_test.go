@@ -11,7 +11,8 @@ import (
 	"godwit/vm/qemu"
 )
 
-// TestLateDamageIsNoted: what is wrong with pages that followed a guest, which runs by then, is in the notes; without any nothing is.
+// TestLateDamageIsNoted: what is wrong with pages that followed a guest, which runs by then, is in the notes; without
+// any nothing is.
 func TestLateDamageIsNoted(t *testing.T) {
 	t.Setenv(compare.Variable, t.TempDir())
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", To: "sanjose"}

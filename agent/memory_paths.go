@@ -15,8 +15,8 @@ import (
 
 // Over which pairs of uplinks memory and disks go is chosen in package ways.
 
-// beginRoundTrips measures the round trips of all pairs of uplinks that carry migrations. What it returns waits until those that memory has by their rates have
-// answered, or all had their time.
+// beginRoundTrips measures the round trips of all pairs of uplinks that carry migrations. What it returns waits until
+// those that memory has by their rates have answered, or all had their time.
 func (m *outgoing) beginRoundTrips(ctx context.Context, n config.Neighbour) (wait func() ways.Trips) {
 	ctx, cancel := limits.RoundTrip.On(ctx)
 	m.plan.Paths = nil

@@ -31,7 +31,8 @@ func reflectTo(t *testing.T, at netip.AddrPort, from ...string) {
 
 const guests1, fast1, slow1, guests2, fast2, slow2 = "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.1.1", "127.0.1.2", "127.0.1.3"
 
-// fastAndSlow is a migration between hosts with an uplink for guests and a fast and a slow one for migrations each, of which those of rome answer whom they are to.
+// fastAndSlow is a migration between hosts with an uplink for guests and a fast and a slow one for migrations each, of
+// which those of rome answer whom they are to.
 func fastAndSlow(t *testing.T, transfer string, fast, slow []string) (*outgoing, config.Neighbour) {
 	t.Helper()
 	uplinks := func(guests, fast, slow string) []config.Uplink {
@@ -57,9 +58,10 @@ func fastAndSlow(t *testing.T, transfer string, fast, slow []string) (*outgoing,
 	return m, n
 }
 
-// TestPathsThatReachEachOther: uplinks that do not reach each other, though they would be paired by their rates, carry nothing where other pairs do, at
-// either end and after an agent's restart, and that is said; those that answer come first, as a connection begins over the first. Those
-// of an uplink by which nothing answers are tried on, but by QEMU, which all of its connections are lost with.
+// TestPathsThatReachEachOther: uplinks that do not reach each other, though they would be paired by their rates, carry
+// nothing where other pairs do, at either end and after an agent's restart, and that is said; those that answer come
+// first, as a connection begins over the first. Those of an uplink by which nothing answers are tried on, but by QEMU,
+// which all of its connections are lost with.
 func TestPathsThatReachEachOther(t *testing.T) {
 	both := []string{fast1, slow1}
 	for _, c := range []struct {

@@ -71,8 +71,9 @@ func TestTunnelDown(t *testing.T) {
 	}
 }
 
-// TestSettlesNoWayOfALaterMove: a host that cleans up late after its guest has left, as its agent was started again within that, leaves the
-// ways alone that the guest's next host has asked it for meanwhile: such as one for good, and one that is not asked to go yet.
+// TestSettlesNoWayOfALaterMove: a host that cleans up late after its guest has left, as its agent was started again
+// within that, leaves the ways alone that the guest's next host has asked it for meanwhile: such as one for good, and
+// one that is not asked to go yet.
 func TestSettlesNoWayOfALaterMove(t *testing.T) {
 	home := netip.MustParseAddr("10.1.1.10")
 	for name, way := range map[string]*detour.Detour{

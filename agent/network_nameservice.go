@@ -14,8 +14,8 @@ import (
 	"godwit/migration"
 )
 
-// nameSettle is how long after it began a migration's end waits for the first try, beside what else is to be done by then, so that its
-// outcome is in its report: a name server answers within two round trips.
+// nameSettle is how long after it began a migration's end waits for the first try, beside what else is to be done by
+// then, so that its outcome is in its report: a name server answers within two round trips.
 const nameSettle = time.Second
 
 // telling is that the name server is told of a guest.
@@ -92,8 +92,8 @@ func (a *Agent) hasAddresses(guest string, addrs []migration.Address) bool {
 	return !slices.ContainsFunc(migration.Bare(addrs), func(addr netip.Addr) bool { return !slices.Contains(here, addr) })
 }
 
-// hasLetGo says whether a migration of the guest has let it go: its next host tells of it by then, though what it was here is not
-// cleaned up yet.
+// hasLetGo says whether a migration of the guest has let it go: its next host tells of it by then, though what it was
+// here is not cleaned up yet.
 func (a *Agent) hasLetGo(g *guests.Guest) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

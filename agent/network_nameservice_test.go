@@ -44,8 +44,8 @@ func TestTellNames(t *testing.T) {
 	}
 }
 
-// TestNamesNotTaken: a move's end waits for what comes of the first try, and for none after it: that the name server could not be told is in its report
-// then, and that it was told at last comes into the history.
+// TestNamesNotTaken: a move's end waits for what comes of the first try, and for none after it: that the name server
+// could not be told is in its report then, and that it was told at last comes into the history.
 func TestNamesNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := bareAgent(t, &config.Config{DNS: &nameserver.Config{Key: nameserver.Key{File: filepath.Join(t.TempDir(), "none")}}})
@@ -73,8 +73,8 @@ func TestNamesNotTaken(t *testing.T) {
 	})
 }
 
-// TestSilentNameServer: a name server that says nothing does not hold up what a move's end has to do, and not the end for longer than a moment, all
-// in all: it is noted that it has not answered yet.
+// TestSilentNameServer: a name server that says nothing does not hold up what a move's end has to do, and not the end
+// for longer than a moment, all in all: it is noted that it has not answered yet.
 func TestSilentNameServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, g, d := leasing(t)
@@ -121,8 +121,8 @@ func (u usersAt) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, e
 	return u.forgetful.Users(ctx, addrs...)
 }
 
-// TestNameOfAGuestThatWentOn: the name server is not told, later on, of addresses that the guest has left: its next host has told it of
-// others.
+// TestNameOfAGuestThatWentOn: the name server is not told, later on, of addresses that the guest has left: its next
+// host has told it of others.
 func TestNameOfAGuestThatWentOn(t *testing.T) {
 	a := &Agent{config: &config.Config{}, guests: guests.In(t.TempDir())}
 	here := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}

@@ -29,8 +29,8 @@ func TestNeighboursKnowEitherNIC(t *testing.T) {
 	}
 }
 
-// TestGoesHomeWithinASite: what goes home to another host of the site is not led away; but its neighbours are led after it, which
-// know the guest by either NIC. Those of other sites send nothing here.
+// TestGoesHomeWithinASite: what goes home to another host of the site is not led away; but its neighbours are led after
+// it, which know the guest by either NIC. Those of other sites send nothing here.
 func TestGoesHomeWithinASite(t *testing.T) {
 	for site, want := range map[string]int{"italy": 1, "france": 0} {
 		a, g, d := leasing(t)
@@ -53,7 +53,8 @@ func TestGoesHomeWithinASite(t *testing.T) {
 	}
 }
 
-// TestPublishedGoesHome: what is published for BGP here is led after its guest from the flip on, where that goes home to another site.
+// TestPublishedGoesHome: what is published for BGP here is led after its guest from the flip on, where that goes home
+// to another site.
 func TestPublishedGoesHome(t *testing.T) {
 	a, g, d := leasing(t)
 	a.config.Routes = &config.Routes{Table: 6700, Direct: true}

@@ -203,10 +203,10 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem, Again: m.turnsHybrid(problem)}
 }
 
-// step advances the machine and journals the new state before it counts. A state
-// that cannot be journalled is not taken: before the release that turns back,
-// after it the journal is tried again with the next step; so it is where an agent before this one may have let go. Turning back is taken all the same: no
-// guest stays paused for a disk that takes no record, and the destination's refusal is on its own.
+// step advances the machine and journals the new state before it counts. A state that cannot be journalled is not
+// taken: before the release that turns back, after it the journal is tried again with the next step; so it is where an
+// agent before this one may have let go. Turning back is taken all the same: no guest stays paused for a disk that
+// takes no record, and the destination's refusal is on its own.
 func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 	next, effects, err := m.state.Step(in)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"godwit/migration"
 )
 
-// TestSlowJournalHoldsUpNoRelease: while the journal of a migration to here is made, which a slow disk may take seconds for, the guest of
-// another, which stands still, is released at once, and the name and the addresses of the first are its own. One that cannot be made is an
-// error to all who wait, and bars no other try.
+// TestSlowJournalHoldsUpNoRelease: while the journal of a migration to here is made, which a slow disk may take seconds
+// for, the guest of another, which stands still, is released at once, and the name and the addresses of the first are
+// its own. One that cannot be made is an error to all who wait, and bars no other try.
 func TestSlowJournalHoldsUpNoRelease(t *testing.T) {
 	a, p := awaiting(t)
 	a.incoming["m-00000009"] = &incoming{a: a, plan: migration.Plan{ID: "m-00000009", Guest: "db", From: "paris"}, work: &destinationWork{}}

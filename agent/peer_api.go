@@ -198,8 +198,8 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	return m.work.prepared, nil
 }
 
-// peerHome leads addresses that come home with the guest to its taps here. Asked again, as its answer was lost, it says what came of that: one that
-// has failed is over, and who asks for it turns back.
+// peerHome leads addresses that come home with the guest to its taps here. Asked again, as its answer was lost, it says
+// what came of that: one that has failed is over, and who asks for it turns back.
 func (a *Agent) peerHome(r *http.Request) (any, error) {
 	m, err := a.findTry(r)
 	if err != nil {

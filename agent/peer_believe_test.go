@@ -100,7 +100,8 @@ func TestBelieve(t *testing.T) {
 	}
 }
 
-// TestEndedIsToldToItsSource: what became of a guest, and of its clients, is told to the host that it came from, and to no other of the fleet.
+// TestEndedIsToldToItsSource: what became of a guest, and of its clients, is told to the host that it came from, and to
+// no other of the fleet.
 func TestEndedIsToldToItsSource(t *testing.T) {
 	a := between(t)
 	p := goodPreparation()
@@ -191,8 +192,8 @@ func TestEndedDetourIsNoPath(t *testing.T) {
 	}
 }
 
-// TestOfferIsBounded: what is only asked for is held against the same bounds as what is to be made ready. To look for each of some hundred
-// thousand addresses among the others would keep a processor of this host busy for minutes.
+// TestOfferIsBounded: what is only asked for is held against the same bounds as what is to be made ready. To look for
+// each of some hundred thousand addresses among the others would keep a processor of this host busy for minutes.
 func TestOfferIsBounded(t *testing.T) {
 	a := between(t)
 	for name, c := range map[string]struct {

@@ -28,8 +28,8 @@ func (a *Agent) peerPresence(r *http.Request) (any, error) {
 	return said, nil
 }
 
-// mayBeHere says whether a guest is here, or may be: under care, on its way, being started, with a QEMU that does not answer yet, by a journal
-// that is not over, or by a file that cannot be read.
+// mayBeHere says whether a guest is here, or may be: under care, on its way, being started, with a QEMU that does not
+// answer yet, by a journal that is not over, or by a file that cannot be read.
 func (a *Agent) mayBeHere(guest string) bool {
 	_, err := a.guests.Find(guest)
 	return err == nil || a.guests.Expects(guest) || a.isSilent(guest) != nil || a.isComing(guest) ||

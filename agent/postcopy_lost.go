@@ -89,8 +89,8 @@ func (m *incoming) misses(ctx context.Context) bool {
 	return err == nil && p.Status != vm.Completed
 }
 
-// forsakenAfter is for how long a source must have been silent, which is asked all the while (inquireAfter), before a person may give up
-// what waits for its pages.
+// forsakenAfter is for how long a source must have been silent, which is asked all the while (inquireAfter), before a
+// person may give up what waits for its pages.
 const forsakenAfter = 30 * time.Second
 
 // forsaken says that the guest may run here, misses pages, and its source is silent. Nobody but a person knows whether
@@ -109,8 +109,8 @@ func (m *incoming) lostThere(why *migration.Problem) *migration.Problem {
 	return &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s is lost: %s has pages no more that it misses on %s", m.plan.Guest, m.plan.From, m.plan.To)}
 }
 
-// toldLost says that the source has said that the guest is lost, or a person has given it up, while its QEMU answered nobody: it is gone
-// by our doing.
+// toldLost says that the source has said that the guest is lost, or a person has given it up, while its QEMU answered
+// nobody: it is gone by our doing.
 func (m *incoming) toldLost() bool {
 	return slices.ContainsFunc(m.before, func(in migration.Input) bool { return in.Kind == migration.Lose || in.Kind == migration.Disown })
 }

@@ -321,8 +321,8 @@ func (m *incoming) watchPostCopy(lanes following) {
 	}
 }
 
-// lastPageIsHere keeps when that was: the first who knows says so. After a restart nobody waits for QEMU's word, and there may be
-// no lanes that brought it.
+// lastPageIsHere keeps when that was: the first who knows says so. After a restart nobody waits for QEMU's word, and
+// there may be no lanes that brought it.
 func (m *incoming) lastPageIsHere() {
 	m.rec.Edit(func(r *record.Report) {
 		if r.MemoryDone == 0 {

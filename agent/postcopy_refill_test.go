@@ -42,8 +42,8 @@ func (b breaksOff) Migrate(_ context.Context, o vm.MigrateOptions) error {
 	return err
 }
 
-// TestLanesAreReplacedAtLeisure: lanes that end as they begin, as where a disk is full, are not replaced in a hot loop, each with another migration of
-// the stopped guest, while its pages are missing.
+// TestLanesAreReplacedAtLeisure: lanes that end as they begin, as where a disk is full, are not replaced in a hot loop,
+// each with another migration of the stopped guest, while its pages are missing.
 func TestLanesAreReplacedAtLeisure(t *testing.T) {
 	dir, err := os.MkdirTemp("", "gw") // short enough for a socket
 	if err != nil {
@@ -72,8 +72,8 @@ func TestLanesAreReplacedAtLeisure(t *testing.T) {
 	}
 }
 
-// TestLastPagesAreTold: as a refill begins all that is missing is left, though nothing of it was read again yet; and nothing is told of pages
-// that follow where none do.
+// TestLastPagesAreTold: as a refill begins all that is missing is left, though nothing of it was read again yet; and
+// nothing is told of pages that follow where none do.
 func TestLastPagesAreTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		follow *record.PostCopy
@@ -118,9 +118,9 @@ func closedChannel() chan struct{} {
 	return c
 }
 
-// TestLastPageAfterARestart: an agent that was started again while pages were missing tells when the last was there, as the lanes
-// end that brought it, and not when the handover is done; and for how long pages followed, also where an agent that has no
-// lanes at all finds them whole.
+// TestLastPageAfterARestart: an agent that was started again while pages were missing tells when the last was there, as
+// the lanes end that brought it, and not when the handover is done; and for how long pages followed, also where an
+// agent that has no lanes at all finds them whole.
 func TestLastPageAfterARestart(t *testing.T) {
 	whole := guests.New(care.Held{}, &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Completed})
 	for name, c := range map[string]struct {

@@ -71,8 +71,9 @@ func feeding(t *testing.T, dir string, missing uint64) {
 	client.Close()
 }
 
-// TestRefillAskedTwice: a source that did not hear the answer asks once more, and that is the same: lanes that it may have opened by now live on,
-// and it counts once. Another key is another refill, and what comes late by one of before ends none.
+// TestRefillAskedTwice: a source that did not hear the answer asks once more, and that is the same: lanes that it may
+// have opened by now live on, and it counts once. Another key is another refill, and what comes late by one of before
+// ends none.
 func TestRefillAskedTwice(t *testing.T) {
 	dir, err := os.MkdirTemp("", "gw") // short enough for a socket
 	if err != nil {

@@ -95,8 +95,8 @@ func (m *incoming) startsInVain(in migration.Input) bool {
 	return in.Kind == migration.Lose && state.Landing == migration.Starting && (in.Epoch == 0 || in.Epoch == state.Epoch)
 }
 
-// runsOnceFed waits for a QEMU that answers nobody as it waits for a page which is still to come, as where every path was cut
-// just then, and says whether the guest runs. ctx ends where the source says that pages are nowhere any more.
+// runsOnceFed waits for a QEMU that answers nobody as it waits for a page which is still to come, as where every path
+// was cut just then, and says whether the guest runs. ctx ends where the source says that pages are nowhere any more.
 func (m *incoming) runsOnceFed(ctx context.Context) bool {
 	for m.work.guest.Alive() && m.misses(ctx) && ctx.Err() == nil && m.a.ctx.Err() == nil {
 		ask, cancel := limits.Status.On(ctx)
@@ -111,9 +111,9 @@ func (m *incoming) runsOnceFed(ctx context.Context) bool {
 	return false
 }
 
-// inletOf is what the inlet of the guest in dir has: whether QEMU's connection was handed to it, and how many pages the guest misses.
-// Where there is no inlet any more, nothing. The error is that this is not known, as where the host has nothing left to ask by, or it is slow
-// to answer for want of memory.
+// inletOf is what the inlet of the guest in dir has: whether QEMU's connection was handed to it, and how many pages the
+// guest misses. Where there is no inlet any more, nothing. The error is that this is not known, as where the host has
+// nothing left to ask by, or it is slow to answer for want of memory.
 func inletOf(ctx context.Context, dir string) (begun bool, missing uint64, err error) {
 	if _, err := os.Lstat(inletSocket(dir)); errors.Is(err, fs.ErrNotExist) {
 		return false, 0, nil

@@ -16,8 +16,8 @@ import (
 	"godwit/transfer/proxy"
 )
 
-// TestInletThatCannotBeAsked: where the host has nothing left to ask an inlet by, it is not known what its guest misses; where there is none,
-// or it has ended, nothing.
+// TestInletThatCannotBeAsked: where the host has nothing left to ask an inlet by, it is not known what its guest
+// misses; where there is none, or it has ended, nothing.
 func TestInletThatCannotBeAsked(t *testing.T) {
 	dir := t.TempDir()
 	without := func() (begun bool, missing uint64, err error) {
@@ -44,8 +44,8 @@ func TestInletThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// TestMayStarve: a guest whose inlet could not be asked as the agent started is brought the pages that it may miss, before its QEMU answers: that may
-// wait for one of them.
+// TestMayStarve: a guest whose inlet could not be asked as the agent started is brought the pages that it may miss,
+// before its QEMU answers: that may wait for one of them.
 func TestMayStarve(t *testing.T) {
 	for name, kept := range map[string]bool{"before it was started": false, "under care": true} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +112,8 @@ func besideAnInlet(t *testing.T) (*incoming, net.Listener) {
 	return m, ln
 }
 
-// TestHandedOverToNewLanes: an inlet that could not be asked, and is fed by new lanes since, is not asked again: that would cut them off.
+// TestHandedOverToNewLanes: an inlet that could not be asked, and is fed by new lanes since, is not asked again: that
+// would cut them off.
 func TestHandedOverToNewLanes(t *testing.T) {
 	m, ln := besideAnInlet(t)
 	asked := make(chan struct{}, 2)
@@ -135,8 +136,8 @@ func TestHandedOverToNewLanes(t *testing.T) {
 	}
 }
 
-// TestHandedOverIsAskedOn: whether QEMU's connection was handed to an inlet that could not be asked is asked again: the guest would else wait
-// for its last page before it runs.
+// TestHandedOverIsAskedOn: whether QEMU's connection was handed to an inlet that could not be asked is asked again: the
+// guest would else wait for its last page before it runs.
 func TestHandedOverIsAskedOn(t *testing.T) {
 	m, ln := besideAnInlet(t)
 	asked := make(chan struct{})

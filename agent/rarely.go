@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// What the agent looks after each second, or repairs forward, may be wrong for weeks, such as where a disk is full: that is said, but not each
-// time, or what matters else would be lost among it, and logs be full.
+// What the agent looks after each second, or repairs forward, may be wrong for weeks, such as where a disk is full:
+// that is said, but not each time, or what matters else would be lost among it, and logs be full.
 
 // sayAgain is between two times that the same is said.
 const sayAgain = time.Minute
@@ -21,8 +21,8 @@ type rarely struct {
 	said map[string]time.Time
 }
 
-// warn logs msg with args, unless the same was logged lately; numbers in an error are not looked at: it may name a file, or a port, of
-// which each try makes another.
+// warn logs msg with args, unless the same was logged lately; numbers in an error are not looked at: it may name a
+// file, or a port, of which each try makes another.
 func (r *rarely) warn(log *slog.Logger, msg string, args ...any) {
 	words := []any{msg}
 	for _, arg := range args {

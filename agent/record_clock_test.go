@@ -25,8 +25,8 @@ func setOn(t *testing.T, rec *record.Record, by time.Duration) {
 	rec.Recall(kept)
 }
 
-// TestClockSteppedBeforeTheSwitch: an agent that is started again before the switch, or in a later try, goes on by the clock as it went when the
-// migration began, whatever was sent by then.
+// TestClockSteppedBeforeTheSwitch: an agent that is started again before the switch, or in a later try, goes on by the
+// clock as it went when the migration began, whatever was sent by then.
 func TestClockSteppedBeforeTheSwitch(t *testing.T) {
 	if clock.Boot() == "" {
 		t.Skip("which run of the kernel this is is not known")
@@ -56,7 +56,8 @@ func TestClockSteppedBeforeTheSwitch(t *testing.T) {
 	}
 }
 
-// TestUndonePauseOverAStep: for how long a guest stood still that runs on here is said as long as it was, though the clock was set meanwhile.
+// TestUndonePauseOverAStep: for how long a guest stood still that runs on here is said as long as it was, though the
+// clock was set meanwhile.
 func TestUndonePauseOverAStep(t *testing.T) {
 	for _, by := range []time.Duration{3 * time.Hour, -3 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

@@ -114,8 +114,9 @@ func (m *outgoing) restarted(lost bool) migration.Input {
 	return migration.Input{Kind: migration.Restarted, Problem: why}
 }
 
-// ifItRuns says of a guest that is gone from here, and was never let go by the journal, that it runs at its destination: STATE was put back
-// from a backup of before the switch. A destination that does not say so proves nothing.
+// ifItRuns says of a guest that is gone from here, and was never let go by the journal, that it runs at its
+// destination: STATE was put back from a backup of before the switch. A destination that does not say so proves
+// nothing.
 func (m *outgoing) ifItRuns(ctx context.Context, in migration.Input) migration.Input {
 	if !m.lost || m.state.Switching() {
 		return in
@@ -295,9 +296,9 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 	})
 }
 
-// heedStarving takes what the source says while the guest's QEMU answers nobody, until ctx ends, and hands it on. A QEMU whose
-// guest was taken back, was never let go, is lost, or was given up by a person, is ended: the pages for which it waits do not come any more, and it may run its
-// guest as far as it needs none.
+// heedStarving takes what the source says while the guest's QEMU answers nobody, until ctx ends, and hands it on. A
+// QEMU whose guest was taken back, was never let go, is lost, or was given up by a person, is ended: the pages for
+// which it waits do not come any more, and it may run its guest as far as it needs none.
 func (m *incoming) heedStarving(ctx context.Context, held care.Held) (heard <-chan []migration.Input) {
 	out := make(chan []migration.Input, 1)
 	go func() {

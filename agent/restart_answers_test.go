@@ -99,8 +99,8 @@ func answersLate(t *testing.T, a *Agent) (h care.Held, speak func()) {
 	return h, func() { fmt.Fprintln(in) } //nolint:errcheck // seen by what comes of it
 }
 
-// TestQEMUThatAnswersLate: when a QEMU answers that said nothing as the agent started, its guest is under care again, as the one that it was, and its
-// migration goes on with that, and has it from the first moment.
+// TestQEMUThatAnswersLate: when a QEMU answers that said nothing as the agent started, its guest is under care again,
+// as the one that it was, and its migration goes on with that, and has it from the first moment.
 func TestQEMUThatAnswersLate(t *testing.T) {
 	const id = "m-00000001"
 	adopt := limits.Adopt.For

@@ -60,8 +60,8 @@ func TestFiguresOutliveTheSource(t *testing.T) {
 	}
 }
 
-// TestDisksLeftOutliveTheSource: which disks are of no use here any more is written down before the guest is forgotten: an agent that
-// is killed after that, and started again, knows nobody whom it could ask.
+// TestDisksLeftOutliveTheSource: which disks are of no use here any more is written down before the guest is forgotten:
+// an agent that is killed after that, and started again, knows nobody whom it could ask.
 func TestDisksLeftOutliveTheSource(t *testing.T) {
 	a := startedAgain(t)
 	h, _ := rememberedGuest(t, a)

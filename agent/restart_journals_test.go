@@ -89,8 +89,9 @@ func TestNameInAJournalLeftAlone(t *testing.T) {
 	}
 }
 
-// TestNameInADamagedJournal: a guest whose journal here cannot be read, as after its host lost its power, may have been let go and run
-// elsewhere. Whose it is, its beginning says: nobody gets its name, and where its disks are is not forgotten.
+// TestNameInADamagedJournal: a guest whose journal here cannot be read, as after its host lost its power, may have been
+// let go and run elsewhere. Whose it is, its beginning says: nobody gets its name, and where its disks are is not
+// forgotten.
 func TestNameInADamagedJournal(t *testing.T) {
 	for name, ended := range map[string]bool{"let go, perhaps": false, "ended, perhaps": true} {
 		a := startedAgain(t)

@@ -11,8 +11,8 @@ import (
 	"godwit/migration"
 )
 
-// TestGoneAndRunsThere: a source whose journal is of before the switch, as its STATE was put back from a backup, does not say that a guest is lost of
-// which its destination says that it runs there; and says so of any other.
+// TestGoneAndRunsThere: a source whose journal is of before the switch, as its STATE was put back from a backup, does
+// not say that a guest is lost of which its destination says that it runs there; and says so of any other.
 func TestGoneAndRunsThere(t *testing.T) {
 	for _, c := range []struct {
 		name    string

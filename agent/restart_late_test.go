@@ -59,8 +59,8 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestSilentGuestsHoldUpNobody: an agent that starts asks the QEMUs of all its guests at once, and those that take their time cost as
-// long as one: here each has left a socket, at which somebody might listen soon.
+// TestSilentGuestsHoldUpNobody: an agent that starts asks the QEMUs of all its guests at once, and those that take
+// their time cost as long as one: here each has left a socket, at which somebody might listen soon.
 func TestSilentGuestsHoldUpNobody(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	const guests = 20
@@ -210,7 +210,8 @@ func TestNoMachineIsWatched(t *testing.T) {
 	m.watchGuest()
 }
 
-// starving is a process that passes for the QEMU of guest web, one that waits for a page: it lives, and nobody can talk to it.
+// starving is a process that passes for the QEMU of guest web, one that waits for a page: it lives, and nobody can talk
+// to it.
 func starving(t *testing.T, a *Agent) (h care.Held, ended <-chan struct{}) {
 	t.Helper()
 	h = goodHeld(a.config.Run)
@@ -246,8 +247,9 @@ func livesIn(t *testing.T, dir string) (ended <-chan struct{}) {
 	return over
 }
 
-// TestTakenBackWhileItStarves: a guest that waits for pages here, under an agent that was started again, and was taken back meanwhile, is
-// ended though its QEMU answers nobody; also one that was never let go. What else the source says waits for its answer.
+// TestTakenBackWhileItStarves: a guest that waits for pages here, under an agent that was started again, and was taken
+// back meanwhile, is ended though its QEMU answers nobody; also one that was never let go. What else the source says
+// waits for its answer.
 func TestTakenBackWhileItStarves(t *testing.T) {
 	for name, c := range map[string]struct {
 		state migration.Destination
@@ -306,8 +308,8 @@ func TestTakenBackWhileItStarves(t *testing.T) {
 	}
 }
 
-// TestKeptWhileItStarved: an agent that is started again between handover and last page knows that the guest has kept its old
-// address for who needs it, and leads that here on.
+// TestKeptWhileItStarved: an agent that is started again between handover and last page knows that the guest has kept
+// its old address for who needs it, and leads that here on.
 func TestKeptWhileItStarved(t *testing.T) {
 	a, p := awaiting(t)
 	p.Description.Disks = nil

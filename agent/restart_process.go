@@ -9,8 +9,8 @@ import (
 	"godwit/internal/clock"
 )
 
-// Who started a guest that was adopted may start it again: when its host has booted, or when its QEMU has ended. It is found by
-// the same socket, and has the same NICs, and is another: nothing of what was moved is in it.
+// Who started a guest that was adopted may start it again: when its host has booted, or when its QEMU has ended. It is
+// found by the same socket, and has the same NICs, and is another: nothing of what was moved is in it.
 
 // processOf tells a process from every other that has its number later, also after a boot of the host; "": it is not known.
 func processOf(pid int) string {

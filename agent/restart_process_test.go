@@ -8,9 +8,10 @@ import (
 	"godwit/migration"
 )
 
-// TestGuestThatItsOwnerStartedAgain: where a guest that was adopted was started again while no agent ran, as when its host had lost its power, the
-// QEMU that is found is not the one that the migration had. From the switch on the guest may have been let go, which the journal has lost: this one
-// does not run then, and no page of it is sent for one that the guest misses. Before the switch it is the guest, as is the one that was there all the while.
+// TestGuestThatItsOwnerStartedAgain: where a guest that was adopted was started again while no agent ran, as when its
+// host had lost its power, the QEMU that is found is not the one that the migration had. From the switch on the guest
+// may have been let go, which the journal has lost: this one does not run then, and no page of it is sent for one that
+// the guest misses. Before the switch it is the guest, as is the one that was there all the while.
 func TestGuestThatItsOwnerStartedAgain(t *testing.T) {
 	same := processOf(os.Getpid())
 	if same == "" || processOf(-1) != "" {

@@ -116,8 +116,9 @@ type factless struct{ *halted }
 
 func (factless) Facts(context.Context) (vm.Facts, error) { return vm.Facts{}, errors.New("no facts") }
 
-// TestModeOfTheNextTry: a migration whose agent was killed begins again with the mode that was asked for, so that auto may be another this time, and
-// turn out to be hybrid as late as before; or with the one that it was to begin again with.
+// TestModeOfTheNextTry: a migration whose agent was killed begins again with the mode that was asked for, so that auto
+// may be another this time, and turn out to be hybrid as late as before; or with the one that it was to begin again
+// with.
 func TestModeOfTheNextTry(t *testing.T) {
 	for next, want := range map[string]string{"auto": "auto", "hybrid": "hybrid", "": "precopy"} {
 		a := startedAgain(t)
@@ -211,8 +212,9 @@ func (l linesWritten) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLostGuestIsNotTakenForHeld: a source whose guest was lost with its host in the switch may have let it go. Where that cannot be written down, it
-// does nothing else either: it would tell the destination that it never let go, which then removes what the guest wrote there.
+// TestLostGuestIsNotTakenForHeld: a source whose guest was lost with its host in the switch may have let it go. Where
+// that cannot be written down, it does nothing else either: it would tell the destination that it never let go, which
+// then removes what the guest wrote there.
 func TestLostGuestIsNotTakenForHeld(t *testing.T) {
 	for _, at := range []migration.Effect{migration.Flip, migration.Pause} {
 		a := bareAgent(t, &config.Config{Host: "paris"})
@@ -258,8 +260,8 @@ func TestLostGuestIsNotTakenForHeld(t *testing.T) {
 	}
 }
 
-// TestStaysAwayThoughRestarted: where the destination is gone, a source that was started again tells the subnet agent itself that
-// the guest did not come home.
+// TestStaysAwayThoughRestarted: where the destination is gone, a source that was started again tells the subnet agent
+// itself that the guest did not come home.
 func TestStaysAwayThoughRestarted(t *testing.T) {
 	addr := netip.MustParseAddr("10.3.1.20")
 	a := startedAgain(t)

@@ -10,8 +10,8 @@ import (
 	"godwit/agent/visits"
 )
 
-// What a host keeps lies in directories of its state: "disks", "visits", and in "" what else there is. Each may be a file system
-// of its own, such as a volume for disks.
+// What a host keeps lies in directories of its state: "disks", "visits", and in "" what else there is. Each may be a
+// file system of its own, such as a volume for disks.
 
 // unwritable is config.Unwritable. Tests have a file system that can only be read.
 var unwritable = (*config.Config).Unwritable
@@ -56,8 +56,8 @@ func (a *Agent) share(what, other string) bool {
 	return one.Dev == two.Dev
 }
 
-// available is what a file system has free for all, bytes. Its blocks are counted in fragments (statfs(2)), which are smaller than blocks on some
-// file systems in user space.
+// available is what a file system has free for all, bytes. Its blocks are counted in fragments (statfs(2)), which are
+// smaller than blocks on some file systems in user space.
 func available(stat unix.Statfs_t) int64 {
 	unit := stat.Frsize
 	if unit <= 0 {

@@ -30,7 +30,8 @@ func mounted(t *testing.T, dir, size string) {
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) }) //nolint:errcheck // it goes with its directory
 }
 
-// TestRoomWhereDisksLie: disks may have a volume of their own: what is free there is theirs, and the rest of the state has its own.
+// TestRoomWhereDisksLie: disks may have a volume of their own: what is free there is theirs, and the rest of the state
+// has its own.
 func TestRoomWhereDisksLie(t *testing.T) {
 	need.Root(t)
 	const mib = 1 << 20

@@ -43,7 +43,8 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 	}
 }
 
-// TestCopyThatEndsBeforeTheFlip: a guest is not stopped for a switch whose memory gets nowhere any more, and nobody waits for that.
+// TestCopyThatEndsBeforeTheFlip: a guest is not stopped for a switch whose memory gets nowhere any more, and nobody
+// waits for that.
 func TestCopyThatEndsBeforeTheFlip(t *testing.T) {
 	limit := limits.Settle
 	limits.Settle.For = time.Minute

@@ -49,8 +49,8 @@ func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 	return nil, err
 }
 
-// endUnstarted has what waits here be refused, and undone, by its own goroutine, which may be about to start it. What may have
-// run already is given up, and its disks are kept.
+// endUnstarted has what waits here be refused, and undone, by its own goroutine, which may be about to start it. What
+// may have run already is given up, and its disks are kept.
 func (m *incoming) endUnstarted(ctx context.Context) error {
 	state := m.snapshot()
 	if state.Running() && !state.Vanished || m.ended() {

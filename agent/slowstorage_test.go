@@ -61,8 +61,8 @@ func TestHungStorageHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestHungVisitsHoldUpNobody: a host whose storage of kept memory does not answer looks after its guests' tunnels all the same, and tells
-// a source that it has none of a guest's pages.
+// TestHungVisitsHoldUpNobody: a host whose storage of kept memory does not answer looks after its guests' tunnels all
+// the same, and tells a source that it has none of a guest's pages.
 func TestHungVisitsHoldUpNobody(t *testing.T) {
 	before := limits.Has
 	limits.Has.For = 20 * time.Millisecond

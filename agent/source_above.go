@@ -49,8 +49,8 @@ func above(info guest.Info, held []netip.Addr) (device string, addr netip.Addr) 
 	return "", netip.Addr{}
 }
 
-// spareUnfit is the spare NIC where no next address can be given to it, what it lacks, and what helps; "": it can, or there is none. A guest
-// that does not name its other NIC either does not tell what it has.
+// spareUnfit is the spare NIC where no next address can be given to it, what it lacks, and what helps; "": it can, or
+// there is none. A guest that does not name its other NIC either does not tell what it has.
 func spareUnfit(info guest.Info, d config.Description, active int) (spare, lacks, help string) {
 	if len(d.NICs) != 2 || active < 0 || active > 1 {
 		return "", "", ""

@@ -12,7 +12,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestAddressAboveTheNIC: a guest whose address is on a bridge over its NIC keeps it, or is refused where it was to get another.
+// TestAddressAboveTheNIC: a guest whose address is on a bridge over its NIC keeps it, or is refused where it was to get
+// another.
 func TestAddressAboveTheNIC(t *testing.T) {
 	nics := []guest.NIC{
 		{Name: "eth0", MAC: "52:54:00:00:01:0a", Up: true},

@@ -18,8 +18,8 @@ import (
 	"godwit/vm"
 )
 
-// TestNextTryWatchesItsGuest: a migration that begins again knows the process of its guest's QEMU, and turns back as that ends; what watched for the
-// try before does not.
+// TestNextTryWatchesItsGuest: a migration that begins again knows the process of its guest's QEMU, and turns back as
+// that ends; what watched for the try before does not.
 func TestNextTryWatchesItsGuest(t *testing.T) {
 	a, _ := served(t)
 	m := leaving(a)
@@ -59,8 +59,8 @@ func (s sendsMemory) AwaitMigration(context.Context) (vm.Progress, error) {
 	return vm.Progress{Downtime: 70 * time.Millisecond, Rounds: 3}, s.ends
 }
 
-// TestFinishMemory: the last of memory is followed until it is there; a destination that cannot get it, and cannot run the guest, is asked to refuse it,
-// and no other one is: nor where somebody else sees to the rest.
+// TestFinishMemory: the last of memory is followed until it is there; a destination that cannot get it, and cannot run
+// the guest, is asked to refuse it, and no other one is: nor where somebody else sees to the rest.
 func TestFinishMemory(t *testing.T) {
 	broke := errors.New("it broke")
 	for name, c := range map[string]struct {

@@ -63,7 +63,8 @@ func yetToSend(rep *record.Report) int64 {
 	return 0
 }
 
-// noteBeside says who else moves there: what both bring goes once only as long as both are on their way, which nobody foresees.
+// noteBeside says who else moves there: what both bring goes once only as long as both are on their way, which nobody
+// foresees.
 func (m *outgoing) noteBeside(names []string) {
 	if len(names) > 0 {
 		m.rec.Note(fmt.Sprintf("%s moves there, too: as long as both do they share the paths, of which the time that is foreseen takes account, and the hosts' processors, of which it does not; and what both hold goes once: it may be fewer bytes than foreseen",

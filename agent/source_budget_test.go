@@ -42,8 +42,8 @@ func (e *endless) Progress(context.Context) (vm.Progress, error) {
 	return vm.Progress{Status: vm.Active, Rounds: 2 + e.looks/100, Remaining: 50e6, Transferred: e.looks * 100e3}, nil
 }
 
-// TestRoundsThatGetNoShorter: that a copy goes on by chance alone is said once while it does, with what else there is, and no time is said to be left;
-// not where another means is at hand.
+// TestRoundsThatGetNoShorter: that a copy goes on by chance alone is said once while it does, with what else there is,
+// and no time is said to be left; not where another means is at hand.
 func TestRoundsThatGetNoShorter(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode, transfer string
@@ -81,7 +81,8 @@ func TestRoundsThatGetNoShorter(t *testing.T) {
 	}
 }
 
-// TestBandwidthThatWasLifted: a copy whose bandwidth was so low for a while that it could have taken weeks is given up as soon as any other, once it is not.
+// TestBandwidthThatWasLifted: a copy whose bandwidth was so low for a while that it could have taken weeks is given up
+// as soon as any other, once it is not.
 func TestBandwidthThatWasLifted(t *testing.T) {
 	m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 	m.plan.Transfer, m.a.config.Patience = "qemu-tcp", time.Minute
@@ -143,8 +144,8 @@ func TestGivingUpNamesTheWay(t *testing.T) {
 	}
 }
 
-// TestForecastThatBarelyFits: with QEMU's own transfers the check says that what is left comes to more than the budget, by how often the guest writes the
-// same, and by what waits in QEMU's connections; not where it fits.
+// TestForecastThatBarelyFits: with QEMU's own transfers the check says that what is left comes to more than the budget,
+// by how often the guest writes the same, and by what waits in QEMU's connections; not where it fits.
 func TestForecastThatBarelyFits(t *testing.T) {
 	for name, c := range map[string]struct {
 		transfer string
@@ -266,8 +267,8 @@ func TestFitsByThen(t *testing.T) {
 	}
 }
 
-// TestFollowsOnceSent: where all was read in no time, as a return's pages mostly are known, and waits for the paths, nothing follows the
-// guest before that was sent.
+// TestFollowsOnceSent: where all was read in no time, as a return's pages mostly are known, and waits for the paths,
+// nothing follows the guest before that was sent.
 func TestFollowsOnceSent(t *testing.T) {
 	type at struct {
 		at         time.Duration
@@ -313,8 +314,8 @@ func TestHandLate(t *testing.T) {
 	}
 }
 
-// TestRateOfOneIsNotKnown: a path whose rate is not known is not taken for one that carries nothing: what all carry is not known then, but by
-// the migration's limit.
+// TestRateOfOneIsNotKnown: a path whose rate is not known is not taken for one that carries nothing: what all carry is
+// not known then, but by the migration's limit.
 func TestRateOfOneIsNotKnown(t *testing.T) {
 	uplinks := func(site byte, first int64) []config.Uplink {
 		at := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, site, n}) }

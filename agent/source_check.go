@@ -90,7 +90,8 @@ func (m *outgoing) checkGuest(ctx context.Context) error {
 	return nil
 }
 
-// askGuest is checkGuest for what only the guest itself knows. One that cannot be asked, or is silent, and keeps its address needs not be.
+// askGuest is checkGuest for what only the guest itself knows. One that cannot be asked, or is silent, and keeps its
+// address needs not be.
 func (m *outgoing) askGuest(ctx context.Context) error {
 	m.work.boot = m.guest.Held().ComesIn(guest.Info{}) // one that does not answer may be booting anew
 	if !m.guest.HasChannel() {                         // it keeps its address, see unfit
@@ -195,7 +196,8 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	return nil
 }
 
-// tryPaths tries the tunnel's path, and what else the plan rests on: each takes round trips, so they are tried beside one another.
+// tryPaths tries the tunnel's path, and what else the plan rests on: each takes round trips, so they are tried beside
+// one another.
 func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
 	guests, err := m.a.config.Ways(m.plan, n)
 	if err != nil {

@@ -41,8 +41,8 @@ func TestSkewBy(t *testing.T) {
 	}
 }
 
-// TestClocksAsTheGuestRuns: by how much the destination's clock is ahead is known from when the guest runs there, however long it took to
-// get so far; one that does not say leaves it as it was.
+// TestClocksAsTheGuestRuns: by how much the destination's clock is ahead is known from when the guest runs there,
+// however long it took to get so far; one that does not say leaves it as it was.
 func TestClocksAsTheGuestRuns(t *testing.T) {
 	const ahead, since = time.Hour, time.Minute
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}

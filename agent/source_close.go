@@ -111,8 +111,8 @@ func (m *outgoing) leaveGuest() {
 	}
 }
 
-// forgetOutgoing moves what a migration came to to the history. That its guest was taken back must be kept for whom it is to be told
-// by then: of the journal alone the next agent would know it.
+// forgetOutgoing moves what a migration came to to the history. That its guest was taken back must be kept for whom it
+// is to be told by then: of the journal alone the next agent would know it.
 func (a *Agent) forgetOutgoing(m *outgoing) {
 	a.endJournal(m.log, m.plan.ID, func() error {
 		if m.untaken != nil {

@@ -77,8 +77,9 @@ func TestSilentGuestThatMayStandIsWaitedFor(t *testing.T) {
 	waitFor(t, "it goes on", func() bool { _, ok, _ := a.records.History("m-00000001"); return ok })
 }
 
-// TestOutcomeWhereItsQEMUIsGone: a migration that came to nothing, and whose guest's QEMU is gone here, has failed where that was killed or lost with its host, and
-// not where the guest ended by itself. Whichever it was, the guest is not under care any more.
+// TestOutcomeWhereItsQEMUIsGone: a migration that came to nothing, and whose guest's QEMU is gone here, has failed
+// where that was killed or lost with its host, and not where the guest ended by itself. Whichever it was, the guest is
+// not under care any more.
 func TestOutcomeWhereItsQEMUIsGone(t *testing.T) {
 	ended := func(how vm.Exit) vm.Machine {
 		machine := endedSo{gone{done: make(chan struct{})}, how}

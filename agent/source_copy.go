@@ -117,8 +117,8 @@ func (m *outgoing) requirePaths() ([]peer.Path, error) {
 // does not know it, and its migration fails by it.
 func takesAck(source vm.Facts) bool { return source.Hold != vm.HoldLowBandwidth }
 
-// channelsOver is how many connections QEMU sends pages over, beside its main one, where there are so many paths; 0: that one
-// alone. Its destination waits for as many.
+// channelsOver is how many connections QEMU sends pages over, beside its main one, where there are so many paths; 0:
+// that one alone. Its destination waits for as many.
 func channelsOver(p migration.Plan, paths int) int {
 	if p.Transfer != "qemu-multifd" {
 		return 0
@@ -294,8 +294,9 @@ func (m *outgoing) comeToRest(ctx context.Context) error {
 	return m.stillCopies(ctx)
 }
 
-// stillCopies is an error where QEMU, or what carries its stream, has ended the migration since the switch was decided, as the
-// destination's disk is full: the guest runs on, and is not stopped for that. A QEMU that does not answer now does not stop it either.
+// stillCopies is an error where QEMU, or what carries its stream, has ended the migration since the switch was decided,
+// as the destination's disk is full: the guest runs on, and is not stopped for that. A QEMU that does not answer now
+// does not stop it either.
 func (m *outgoing) stillCopies(ctx context.Context) error {
 	p, err := m.guest.Machine().Progress(ctx)
 	switch {

@@ -69,8 +69,8 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	}
 }
 
-// hearTicks keeps the last tick until stop is closed, or there are no more events. It calls first when it has heard the first
-// one, or there will be none, and followed when it has heard ticksFollowed.
+// hearTicks keeps the last tick until stop is closed, or there are no more events. It calls first when it has heard the
+// first one, or there will be none, and followed when it has heard ticksFollowed.
 func hearTicks(rec *record.Record, c guest.Channel, last *atomic.Pointer[record.Tick], stop <-chan struct{}, first, followed func()) {
 	for n := 0; ; {
 		select {
@@ -149,8 +149,8 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 	}
 }
 
-// landingHeard is what was heard of a destination's events: who asks it anew, as it has said for long that the guest's last pages are on
-// their way, or a call was lost, goes on there, and tells nobody again that the handover is done.
+// landingHeard is what was heard of a destination's events: who asks it anew, as it has said for long that the guest's
+// last pages are on their way, or a call was lost, goes on there, and tells nobody again that the handover is done.
 type landingHeard struct {
 	after int   // number of the last, by the agent that runs there now
 	born  int64 // see record.EventsAnswer
@@ -223,8 +223,8 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	return m.settleDetours(ctx)
 }
 
-// leaveDisks removes the disks' files, which are on the destination's storage, and says which they are: one that cannot be removed
-// is then known as left over.
+// leaveDisks removes the disks' files, which are on the destination's storage, and says which they are: one that cannot
+// be removed is then known as left over.
 func (m *outgoing) leaveDisks() {
 	m.noteLeft()
 	if err := m.a.removeDisks(m.guest.Held().Description.Disks); err != nil {

@@ -56,8 +56,8 @@ func TestUndonePauseIsTold(t *testing.T) {
 	}
 }
 
-// TestUndonePauseIsNoted: for how long a guest stood still that ran on here is said, also where its next try takes everything else out of
-// the report; and that it did, where nobody knows when it was stopped.
+// TestUndonePauseIsNoted: for how long a guest stood still that ran on here is said, also where its next try takes
+// everything else out of the report; and that it did, where nobody knows when it was stopped.
 func TestUndonePauseIsNoted(t *testing.T) {
 	for _, c := range []struct {
 		stopped time.Duration // before; 0: not known
@@ -144,8 +144,8 @@ func (s *slowToEnd) Close() error {
 	return nil
 }
 
-// TestStreamIsCutAtOnce: a guest whose QEMU answers nobody until its stream breaks runs on when that is so, and not only when
-// the lanes have said farewell.
+// TestStreamIsCutAtOnce: a guest whose QEMU answers nobody until its stream breaks runs on when that is so, and not
+// only when the lanes have said farewell.
 func TestStreamIsCutAtOnce(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	machine := &stuck{gone: gone{done: make(chan struct{})}, silent: 1}
@@ -183,8 +183,9 @@ func TestTicksOfACopyCalledOff(t *testing.T) {
 	}
 }
 
-// TestLandingIsToldOnce: a destination that is asked anew how far it is, as a call was lost or the guest's last pages take long, has told already
-// what it did: who waits for the handover, such as a hook, hears of it once. What an agent that was started again there tells is heard.
+// TestLandingIsToldOnce: a destination that is asked anew how far it is, as a call was lost or the guest's last pages
+// take long, has told already what it did: who waits for the handover, such as a hook, hears of it once. What an agent
+// that was started again there tells is heard.
 func TestLandingIsToldOnce(t *testing.T) {
 	all := []record.Event{
 		{N: 1, Kind: "note", Text: "it came"}, {N: 2, Kind: "event", Name: migration.HandoverDone, At: 5}, {N: 3, Kind: "note", Text: "it waits"},

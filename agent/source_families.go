@@ -10,8 +10,8 @@ import (
 	"godwit/migration"
 )
 
-// noteUsers says in the check what will become of the guest's connections, once its next addresses are known: those by IPv4 do not
-// follow to a site of IPv6 alone, see noteApart.
+// noteUsers says in the check what will become of the guest's connections, once its next addresses are known: those by
+// IPv4 do not follow to a site of IPv6 alone, see noteApart.
 func (m *outgoing) noteUsers(ctx context.Context) {
 	users := m.work.users
 	if m.plan.KeepsAddress() || users.TCP+users.UDP == 0 {
@@ -55,8 +55,8 @@ func (m *outgoing) givesNone(family func(netip.Addr) bool) bool {
 	return slices.ContainsFunc(migration.Bare(m.plan.Held), family) && !slices.ContainsFunc(migration.Bare(m.plan.Next), family)
 }
 
-// alone is how many connections have subflows at addresses of that family alone: others follow by the other. Where the guest does
-// not say, all.
+// alone is how many connections have subflows at addresses of that family alone: others follow by the other. Where the
+// guest does not say, all.
 func (m *outgoing) alone(ctx context.Context, family func(netip.Addr) bool) int {
 	elsewhere := slices.DeleteFunc(migration.Bare(m.plan.Held), family)
 	if len(elsewhere) == 0 {

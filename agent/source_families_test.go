@@ -34,8 +34,8 @@ func (s manner) Users(_ context.Context, addrs ...netip.Addr) (guest.Users, erro
 	return guest.Users{MPTCP: s.six}, nil
 }
 
-// TestNoteApart: the check says which connections cannot follow, as the destination gives the guest no address of their family, and
-// nothing where there are none such.
+// TestNoteApart: the check says which connections cannot follow, as the destination gives the guest no address of their
+// family, and nothing where there are none such.
 func TestNoteApart(t *testing.T) {
 	const v4, v6 = "10.1.1.10/24", "fd00:1:1::10/64"
 	const four, six = "rome gives it no IPv4 address: connections by IPv4 cannot follow there, and live on", "rome gives it no IPv6 address: connections by IPv6 follow there where their clients have IPv4, too, and else live on"
@@ -93,7 +93,8 @@ func TestNoteUsersOfDrain(t *testing.T) {
 	}
 }
 
-// TestNoteUsers: connections are told as such that can follow where the destination gives the guest an address by which they do.
+// TestNoteUsers: connections are told as such that can follow where the destination gives the guest an address by which
+// they do.
 func TestNoteUsers(t *testing.T) {
 	const v4, v6 = "10.1.1.10/24", "fd00:1:1::10/64"
 	for name, c := range map[string]struct {

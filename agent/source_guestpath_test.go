@@ -32,8 +32,8 @@ func twoUplinks(first, second string) []config.Uplink {
 	}
 }
 
-// TestChooseGuestPath: where the first uplink that carries guests is down, here or there, their tunnel is led by another, and that is said; the
-// destination's end is asked for accordingly.
+// TestChooseGuestPath: where the first uplink that carries guests is down, here or there, their tunnel is led by
+// another, and that is said; the destination's end is asked for accordingly.
 func TestChooseGuestPath(t *testing.T) {
 	const down, up1, up2, there1, there2 = "203.0.113.1", "127.0.0.1", "127.0.0.2", "127.0.1.1", "127.0.1.2"
 	port, err := ends.FreePort(netip.MustParseAddr(there1))
@@ -93,8 +93,8 @@ func TestChooseGuestPath(t *testing.T) {
 	}
 }
 
-// TestChoosesWhereItHasATunnel: a source whose kernel has the guest's kind of tunnel over one family alone leads it by that, whichever its first
-// uplink has; where it has none, it says why.
+// TestChoosesWhereItHasATunnel: a source whose kernel has the guest's kind of tunnel over one family alone leads it by
+// that, whichever its first uplink has; where it has none, it says why.
 func TestChoosesWhereItHasATunnel(t *testing.T) {
 	addrs := []netip.Addr{netip.MustParseAddr("::1"), netip.MustParseAddr("127.0.1.1")}
 	port, err := ends.FreePort(addrs[0])
@@ -127,8 +127,8 @@ func TestChoosesWhereItHasATunnel(t *testing.T) {
 	}
 }
 
-// TestAgreedEnd: a destination, and a home, has its end of the tunnel at the uplink that is asked for, where guests' traffic goes by that, and
-// else, as where one of an earlier release does not say, at its first.
+// TestAgreedEnd: a destination, and a home, has its end of the tunnel at the uplink that is asked for, where guests'
+// traffic goes by that, and else, as where one of an earlier release does not say, at its first.
 func TestAgreedEnd(t *testing.T) {
 	for _, c := range []struct{ asked, want string }{
 		{"", "127.0.0.1"}, {"127.0.0.1", "127.0.0.1"}, {"127.0.0.2", "127.0.0.2"}, {"127.0.0.9", "127.0.0.1"}, {"192.0.2.7", "127.0.0.1"},

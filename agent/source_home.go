@@ -15,12 +15,13 @@ import (
 	"godwit/vm/guest"
 )
 
-// A guest that kept its current addresses where it was, and goes home with all of them, keeps them there as well, where nobody has
-// said otherwise: its clients and the name service know them, and no tunnel is needed. What it has beside them, as something needed it when they
-// were given to it, is leased there as after any handover.
+// A guest that kept its current addresses where it was, and goes home with all of them, keeps them there as well, where
+// nobody has said otherwise: its clients and the name service know them, and no tunnel is needed. What it has beside
+// them, as something needed it when they were given to it, is leased there as after any handover.
 
-// settleHome has such a guest keep them. It comes before anything asks what a next address takes: the guest may have no NIC
-// for one, or nobody in it who could set it. Where who is to give them back does not answer, it takes others: by a home that is gone nobody reaches it.
+// settleHome has such a guest keep them. It comes before anything asks what a next address takes: the guest may have no
+// NIC for one, or nobody in it who could set it. Where who is to give them back does not answer, it takes others: by a
+// home that is gone nobody reaches it.
 func (m *outgoing) settleHome(ctx context.Context) {
 	if m.plan.Network != "auto" || m.plan.Want.IsValid() {
 		return
@@ -75,8 +76,8 @@ func (m *outgoing) answers(ctx context.Context, host string) bool {
 	return err == nil
 }
 
-// reconsiderHome has one take a next address all the same that lacks some of its own, or has one of this site on its spare NIC, as
-// where a handover failed when it sent by that already: as it is, nobody would reach it at home.
+// reconsiderHome has one take a next address all the same that lacks some of its own, or has one of this site on its
+// spare NIC, as where a handover failed when it sent by that already: as it is, nobody would reach it at home.
 func (m *outgoing) reconsiderHome(info guest.Info) {
 	d := m.guest.Held().Description
 	if !m.work.home || !m.mayTakeNext() {
@@ -98,8 +99,8 @@ func (m *outgoing) reconsiderHome(info guest.Info) {
 	}
 }
 
-// reconsiderOld has one take a next address all the same that has MPTCP connections on an old one: they follow to the next, and would end with the
-// old one's lease.
+// reconsiderOld has one take a next address all the same that has MPTCP connections on an old one: they follow to the
+// next, and would end with the old one's lease.
 func (m *outgoing) reconsiderOld(ctx context.Context) {
 	if !m.plan.Leases || !m.mayTakeNext() {
 		return
@@ -112,7 +113,8 @@ func (m *outgoing) reconsiderOld(ctx context.Context) {
 	}
 }
 
-// mayTakeNext says whether a guest that is to keep its own addresses at home could take a next one there, and says what it has: a silent one tells nothing.
+// mayTakeNext says whether a guest that is to keep its own addresses at home could take a next one there, and says what
+// it has: a silent one tells nothing.
 func (m *outgoing) mayTakeNext() bool {
 	h := m.guest.Held()
 	return len(h.Taps) >= 2 && len(h.Description.NICs) >= 2 && !h.Description.Silent()
@@ -133,7 +135,8 @@ func (m *outgoing) noteHome() {
 	m.rec.Note(fmt.Sprintf("network auto: it keeps %s, at home in %s (network tunnel)%s", joinedAddresses(own), m.plan.ToSite, beside))
 }
 
-// noteVisits says which of its current ones are not at home where it goes after all, as who stands for them does not give them back.
+// noteVisits says which of its current ones are not at home where it goes after all, as who stands for them does not
+// give them back.
 func (m *outgoing) noteVisits() {
 	visits := slices.DeleteFunc(slices.Clone(current(m.plan.Held)), func(addr migration.Address) bool {
 		return addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr())

@@ -46,7 +46,8 @@ func headedFor(t *testing.T, network string, held ...migration.Address) *outgoin
 	return &outgoing{a: a, guest: guests.New(care.Held{}, nil), plan: plan, work: &sourceWork{}, rec: record.New("oslo", plan, time.Now())}
 }
 
-// TestGoesHome: a guest that has nothing but addresses which are at home where it goes, or are given back there, keeps them, unless somebody said otherwise.
+// TestGoesHome: a guest that has nothing but addresses which are at home where it goes, or are given back there, keeps
+// them, unless somebody said otherwise.
 func TestGoesHome(t *testing.T) {
 	rome, oslo := addressAt("10.2.1.20/24", "rome"), addressAt("10.3.1.20/24", "oslo")
 	lent, bergen, other := addressAt("10.2.1.20/24", "bari"), addressAt("10.3.1.20/24", "bergen"), addressAt("10.2.1.20/24", "bari")
@@ -98,7 +99,8 @@ func TestGoesHome(t *testing.T) {
 	}
 }
 
-// TestNotFitForHome: a guest that would not be reached at home as it is, since a handover failed late, takes a next address there.
+// TestNotFitForHome: a guest that would not be reached at home as it is, since a handover failed late, takes a next
+// address there.
 func TestNotFitForHome(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -127,7 +129,8 @@ func TestNotFitForHome(t *testing.T) {
 	}
 }
 
-// TestFollowsFromTheOld: a guest that has MPTCP connections on an old address takes a next one at home, to which they follow; what it has on its own, and plain TCP, is no reason to.
+// TestFollowsFromTheOld: a guest that has MPTCP connections on an old address takes a next one at home, to which they
+// follow; what it has on its own, and plain TCP, is no reason to.
 func TestFollowsFromTheOld(t *testing.T) {
 	own, old := given(addressAt("10.2.1.20/24", "rome")), addressAt("10.9.1.20/24", "bergen")
 	for _, c := range []struct {

@@ -20,8 +20,8 @@ import (
 	"godwit/vm"
 )
 
-// TestLandedByThisRight: a source ends its guest by what the destination says of this right to run it, and by nothing that it says of another one, or of
-// a guest that was given up there.
+// TestLandedByThisRight: a source ends its guest by what the destination says of this right to run it, and by nothing
+// that it says of another one, or of a guest that was given up there.
 func TestLandedByThisRight(t *testing.T) {
 	why := &migration.Problem{Code: migration.CodeAsked, Text: "given up by a person"}
 	for name, c := range map[string]struct {
@@ -111,8 +111,8 @@ func TestAdoptedBySocket(t *testing.T) {
 	}
 }
 
-// TestForgetWhileItIsLed: a guest that was adopted is not forgotten while packets of its former addresses come to it: nobody would end that. Then it is, and
-// it runs on.
+// TestForgetWhileItIsLed: a guest that was adopted is not forgotten while packets of its former addresses come to it:
+// nobody would end that. Then it is, and it runs on.
 func TestForgetWhileItIsLed(t *testing.T) {
 	a := between(t)
 	g, _ := haltedGuest(t, a, "web")
@@ -129,7 +129,8 @@ func TestForgetWhileItIsLed(t *testing.T) {
 	}
 }
 
-// TestEndOfTheWaitIsNoLanding: a source whose agent stops while it waits for the guest's landing has not heard of one: it would end the guest.
+// TestEndOfTheWaitIsNoLanding: a source whose agent stops while it waits for the guest's landing has not heard of one:
+// it would end the guest.
 func TestEndOfTheWaitIsNoLanding(t *testing.T) {
 	a, _ := served(t)
 	m := leaving(a)

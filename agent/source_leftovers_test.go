@@ -73,8 +73,8 @@ func openTaps(ctx context.Context, t *testing.T, devices ...string) map[string]*
 	return taps
 }
 
-// TestLeftovers: what is left in the tap of a guest that was stopped goes into its tunnel after it, and is told. Where there is none it stays there, for a guest
-// that runs on here; so does what is in the spare NIC's.
+// TestLeftovers: what is left in the tap of a guest that was stopped goes into its tunnel after it, and is told. Where
+// there is none it stays there, for a guest that runs on here; so does what is in the spare NIC's.
 func TestLeftovers(t *testing.T) {
 	ways := map[string]func(*outgoing, context.Context) error{
 		"alone":       func(m *outgoing, _ context.Context) error { m.handLeftovers(); return nil },

@@ -98,8 +98,8 @@ func TestCures(t *testing.T) {
 	}
 }
 
-// TestTurnsHybrid: a copy that does not meet its budget, which was not foreseen, is begun again with mode hybrid where nobody named
-// a mode; not where one was named, where no mode would help, or where something else is in the way.
+// TestTurnsHybrid: a copy that does not meet its budget, which was not foreseen, is begun again with mode hybrid where
+// nobody named a mode; not where one was named, where no mode would help, or where something else is in the way.
 func TestTurnsHybrid(t *testing.T) {
 	const slow = 10_000 // bytes/s that the paths carry, where no mode helps
 	for name, c := range map[string]struct {

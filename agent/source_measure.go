@@ -27,7 +27,8 @@ func (m *outgoing) beginWire() {
 	m.work.wireTold = wireTold{begun: time.Now()}
 }
 
-// wireSince is what the migration has sent, by path. QEMU's own connections have tunnels of their own, or are counted by nobody else.
+// wireSince is what the migration has sent, by path. QEMU's own connections have tunnels of their own, or are counted
+// by nobody else.
 func (m *outgoing) wireSince() map[string]int64 {
 	if !m.work.wire.Begun() { // an agent that was started again, and sent nothing yet
 		return m.rec.Snapshot().WireBytes

@@ -12,7 +12,8 @@ import (
 	"godwit/migration"
 )
 
-// TestNoJournalNoMigration: who asks for a migration that cannot be written down hears of which guest, on which host, and what to do.
+// TestNoJournalNoMigration: who asks for a migration that cannot be written down hears of which guest, on which host,
+// and what to do.
 func TestNoJournalNoMigration(t *testing.T) {
 	a := startedAgain(t)
 	g, _ := haltedGuest(t, a, "web")

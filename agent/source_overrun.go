@@ -22,8 +22,8 @@ func (m *outgoing) noteOverrun() {
 	m.rec.NoteOnce(text)
 }
 
-// noteStood says for how long a guest stood still that runs on here; paused is when it was stopped, by the record. 0: an agent
-// before this one did so, and ended before it wrote that down.
+// noteStood says for how long a guest stood still that runs on here; paused is when it was stopped, by the record. 0:
+// an agent before this one did so, and ended before it wrote that down.
 func (m *outgoing) noteStood(paused int64) {
 	if paused == 0 {
 		m.rec.Note("the guest had been stopped, and runs on here; for how long it stood still is not known")

@@ -64,9 +64,9 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 	})
 }
 
-// speed is how many bytes of memory per second both ends are foreseen to handle over paths of that rate (0: as many as those carry), and whether
-// that is a guess (noteForecast): copies of running guests tell of a guest that stands still only that it is no slower, as its
-// processors are those that copy.
+// speed is how many bytes of memory per second both ends are foreseen to handle over paths of that rate (0: as many as
+// those carry), and whether that is a guess (noteForecast): copies of running guests tell of a guest that stands still
+// only that it is no slower, as its processors are those that copy.
 func (m *outgoing) speed(rate int64, basis *sample.Basis) (speed int64, unsure bool) {
 	if m.work.facts.Accel == "tcg" {
 		speed = emulatedSpeed

@@ -66,8 +66,8 @@ func TestPredictionByTheSample(t *testing.T) {
 	}
 }
 
-// TestSpeedOfStopcopy: a guest that stands still is copied no slower than one that runs, and as fast as the last that did; where none has, the
-// forecast says that it is not sure.
+// TestSpeedOfStopcopy: a guest that stands still is copied no slower than one that runs, and as fast as the last that
+// did; where none has, the forecast says that it is not sure.
 func TestSpeedOfStopcopy(t *testing.T) {
 	const mb = 1_000_000
 	basis := &sample.Basis{Fastest: 200 * mb}
@@ -102,7 +102,8 @@ func TestSpeedOfStopcopy(t *testing.T) {
 	}
 }
 
-// TestForecastSaysWhatItRestsOn: that writes to a disk will wait, that nobody knows how fast hosts are, and that another guest is on its way.
+// TestForecastSaysWhatItRestsOn: that writes to a disk will wait, that nobody knows how fast hosts are, and that
+// another guest is on its way.
 func TestForecastSaysWhatItRestsOn(t *testing.T) {
 	m, n := budgeted(t, "stopcopy", 300*time.Millisecond, 20*time.Millisecond)
 	m.work.facts.Accel, m.work.facts.Memory, m.work.offer.Touched = "tcg", 1<<30, 1<<30

@@ -193,9 +193,9 @@ func (m *outgoing) askReady(ctx context.Context) error {
 const (
 	// readyAgain is between two times that a guest is asked to be ready: it stays so for ten minutes.
 	readyAgain = 3 * time.Minute
-	// awakeAgain is between two echoes through a tunnel that carries nothing yet. WireGuard's keys are
-	// good for three minutes after their handshake, which is made anew after two of them where
-	// something is sent (Donenfeld, WireGuard, NDSS 2017, §6.1); else the clients' first packets wait for it, and only some of them.
+	// awakeAgain is between two echoes through a tunnel that carries nothing yet. WireGuard's keys are good for three
+	// minutes after their handshake, which is made anew after two of them where something is sent (Donenfeld,
+	// WireGuard, NDSS 2017, §6.1); else the clients' first packets wait for it, and only some of them.
 	awakeAgain = 30 * time.Second
 )
 

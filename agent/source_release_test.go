@@ -77,8 +77,8 @@ func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
 	<-ended
 }
 
-// TestRefusalWithoutAReason: a destination that refuses and does not say why, or says more than a line, has the guest run on here all the same;
-// one that answers at once that it waits is not asked in a hot loop.
+// TestRefusalWithoutAReason: a destination that refuses and does not say why, or says more than a line, has the guest
+// run on here all the same; one that answers at once that it waits is not asked in a hot loop.
 func TestRefusalWithoutAReason(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
 	long := &migration.Problem{Code: "?", Text: strings.Repeat("a line\n", 1<<16)}
@@ -153,8 +153,8 @@ func TestPatienceAfterTheRelease(t *testing.T) {
 	}
 }
 
-// TestSilenceAfterTheReleaseIsDoubt: a destination that had the release, and says nothing any more when it is asked whether it could run the guest, or
-// to refuse it, is a doubt, which people and metrics are told of.
+// TestSilenceAfterTheReleaseIsDoubt: a destination that had the release, and says nothing any more when it is asked
+// whether it could run the guest, or to refuse it, is a doubt, which people and metrics are told of.
 func TestSilenceAfterTheReleaseIsDoubt(t *testing.T) {
 	for mode, what := range map[string]string{"hybrid": "/landing", "precopy": "/abort"} {
 		for _, lost := range []bool{false, true} { // the guest's QEMU here
@@ -302,8 +302,8 @@ func (c refusals) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestBeginsAgainWhenAllIsUndone: a migration that is to begin again waits for a destination that takes its time to undo, as one whose
-// QEMU has much memory to give back: else it would end instead.
+// TestBeginsAgainWhenAllIsUndone: a migration that is to begin again waits for a destination that takes its time to
+// undo, as one whose QEMU has much memory to give back: else it would end instead.
 func TestBeginsAgainWhenAllIsUndone(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		a := bareAgent(t, &config.Config{Host: "paris"})
@@ -331,7 +331,8 @@ func TestBeginsAgainWhenAllIsUndone(t *testing.T) {
 	}
 }
 
-// TestSaysWhetherItLed: a destination is told whether packets were led to it, as this end of the tunnel is gone first where they were not.
+// TestSaysWhetherItLed: a destination is told whether packets were led to it, as this end of the tunnel is gone first
+// where they were not.
 func TestSaysWhetherItLed(t *testing.T) {
 	for doing, unled := range map[migration.Effect]bool{migration.CopyMemory: true, migration.Flip: false} {
 		a := bareAgent(t, &config.Config{Host: "paris"})

@@ -118,8 +118,8 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 // endingLook is between two looks whether the end of a lease is done.
 const endingLook = 10 * time.Millisecond
 
-// settledHeld is what is remembered of a guest that was taken, once the end of a lease that is under way is done, or what else
-// changes its addresses. The error says that this takes too long: its storage may hang, or it answers nobody.
+// settledHeld is what is remembered of a guest that was taken, once the end of a lease that is under way is done, or
+// what else changes its addresses. The error says that this takes too long: its storage may hang, or it answers nobody.
 func (a *Agent) settledHeld(g *guests.Guest) (care.Held, error) {
 	for until := time.Now().Add(limits.Ending.For); !g.TryLockAddresses(); {
 		if time.Now().After(until) || !sleep(a.ctx, endingLook) {

@@ -11,9 +11,9 @@ import (
 	"godwit/vm"
 )
 
-// A guest that was stopped for its switch is to stand still, and must once it was let go: it runs elsewhere. Somebody else who
-// has a monitor of its QEMU, such as libvirt or a person, may have it run on all the same. QEMU asks nobody whether that is
-// right, and says RESUME.
+// A guest that was stopped for its switch is to stand still, and must once it was let go: it runs elsewhere. Somebody
+// else who has a monitor of its QEMU, such as libvirt or a person, may have it run on all the same. QEMU asks nobody
+// whether that is right, and says RESUME.
 
 // stance is that of a guest which was stopped for its switch; nil: of none.
 type stance struct {

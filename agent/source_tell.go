@@ -12,12 +12,13 @@ import (
 	"godwit/vm/guest"
 )
 
-// This file has the guest tell its clients of its next address just before it leaves. They come there a round trip later: what
-// they say first waits in the destination's taps by then, as what comes to the old address does, and is answered as the guest
-// wakes. Told by a guest that has arrived they would come a round trip after that.
+// This file has the guest tell its clients of its next address just before it leaves. They come there a round trip
+// later: what they say first waits in the destination's taps by then, as what comes to the old address does, and is
+// answered as the guest wakes. Told by a guest that has arrived they would come a round trip after that.
 
-// longestPause is for how long clients' first packets may wait for a guest: one that stands still for longer tells them once it
-// has arrived. The kernel of a router gives up to find who has an address after 3 s, and tells who asked for it.
+// longestPause is for how long clients' first packets may wait for a guest: one that stands still for longer tells them
+// once it has arrived. The kernel of a router gives up to find who has an address after 3 s, and tells who asked for
+// it.
 const longestPause = 2 * time.Second
 
 // tells says whether the guest is to tell its clients before it leaves.

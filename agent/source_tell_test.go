@@ -78,7 +78,8 @@ func TestTells(t *testing.T) {
 	}
 }
 
-// TestTellClients: the guest tells them once the destination is ready for them, and is not stopped before that, unless it takes too long.
+// TestTellClients: the guest tells them once the destination is ready for them, and is not stopped before that, unless
+// it takes too long.
 func TestTellClients(t *testing.T) {
 	yes, no := make(chan bool, 1), make(chan bool, 1)
 	for name, c := range map[string]struct {

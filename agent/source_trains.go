@@ -20,18 +20,19 @@ import (
 const (
 	trainPackets = 150
 	trainEvery   = time.Millisecond
-	// trainLonger is how many times as many there are where each loss costs: one in a hundred is a tenth of what the path carries then.
+	// trainLonger is how many times as many there are where each loss costs: one in a hundred is a tenth of what the
+	// path carries then.
 	trainLonger = 3
-	// trainShare is what of its rate a path is to carry of that, and trainFewest are the packets that tell something: a path too slow for
-	// them within trainLimit is not tried.
+	// trainShare is what of its rate a path is to carry of that, and trainFewest are the packets that tell something: a
+	// path too slow for them within trainLimit is not tried.
 	trainShare, trainFewest = 0.2, 50
 	trainLimit              = 300 * time.Millisecond
 	// trainBelieved is of how many lost packets on it is believed that the path loses some by itself.
 	trainBelieved = 3
 )
 
-// train is how many packets a path of so many bit/s (0: unknown) is tried with, and how far apart; heeds: by connections that take losses for
-// congestion.
+// train is how many packets a path of so many bit/s (0: unknown) is tried with, and how far apart; heeds: by
+// connections that take losses for congestion.
 func train(rate int64, heeds bool) (packets int, every time.Duration) {
 	every, packets = trainEvery, trainPackets
 	limit := trainLimit
@@ -109,7 +110,8 @@ type tried struct {
 	heeds string      // see heedsLoss
 }
 
-// lossyPaths waits for the trains. Paths that answered none of theirs are taken to lose nothing, as they may be down for a while.
+// lossyPaths waits for the trains. Paths that answered none of theirs are taken to lose nothing, as they may be down
+// for a while.
 func (m *outgoing) lossyPaths(n config.Neighbour) lossy {
 	var all []tried
 	for _, p := range m.answering(m.paths(n)) {
@@ -128,8 +130,8 @@ func (m *outgoing) lossyPaths(n config.Neighbour) lossy {
 	return out
 }
 
-// lossOf is what paths lose together that memory goes over by so many connections. Each counts by what it carries; one of which nobody knows that, as
-// one of the others.
+// lossOf is what paths lose together that memory goes over by so many connections. Each counts by what it carries; one
+// of which nobody knows that, as one of the others.
 func lossOf(all []tried, channels int) (out lossy) {
 	var sum, rates, known, unknown float64 // sum: of shares of rates; unknown: of shares
 	for _, p := range all {

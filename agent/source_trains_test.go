@@ -14,7 +14,8 @@ import (
 	"godwit/policy"
 )
 
-// TestTrain: a path is tried with no more than it carries at a small part of its rate, and not at all where that would tell nothing.
+// TestTrain: a path is tried with no more than it carries at a small part of its rate, and not at all where that would
+// tell nothing.
 func TestTrain(t *testing.T) {
 	for rate, want := range map[int64]int{0: trainPackets, 1e9: trainPackets, 5e6: trainPackets, 1e6: 58, 500e3: 0, 8e3: 0} {
 		packets, every := train(rate, false)
@@ -57,7 +58,8 @@ func TestLossyPaths(t *testing.T) {
 	}
 }
 
-// TestLossOf: each path that loses some is told, and what a path loses counts beside one of which nobody knows what it carries.
+// TestLossOf: each path that loses some is told, and what a path loses counts beside one of which nobody knows what it
+// carries.
 func TestLossOf(t *testing.T) {
 	const ms = time.Millisecond
 	whole, tenth, one := probe.Train{Sent: 100, Answered: 100, RTT: 20 * ms}, probe.Train{Sent: 100, Answered: 81, RTT: 20 * ms}, probe.Train{Sent: 100, Answered: 99, RTT: 20 * ms}
@@ -95,7 +97,8 @@ func TestLossOf(t *testing.T) {
 	}
 }
 
-// TestDiskWritesSince: how often a guest writes is of the time between two looks; of one alone, or of a QEMU that was started anew, nothing is.
+// TestDiskWritesSince: how often a guest writes is of the time between two looks; of one alone, or of a QEMU that was
+// started anew, nothing is.
 func TestDiskWritesSince(t *testing.T) {
 	now := time.Now()
 	first := &diskWrites{now, 10, 40960}

@@ -34,8 +34,8 @@ func (s *starves) Quit(context.Context) error {
 	return nil
 }
 
-// TestLostWhileItStarts: a guest whose QEMU waits for a page as it is started is given up when its source says that its pages are
-// nowhere any more: nobody else would ever end that. What it did, if it ran, is kept.
+// TestLostWhileItStarts: a guest whose QEMU waits for a page as it is started is given up when its source says that its
+// pages are nowhere any more: nobody else would ever end that. What it did, if it ran, is kept.
 func TestLostWhileItStarts(t *testing.T) {
 	for name, ran := range map[string]bool{"it did not run": false, "it ran": true} {
 		a := between(t)
@@ -72,8 +72,8 @@ func TestLostWhileItStarts(t *testing.T) {
 	}
 }
 
-// TestForsakenGuestIsGivenUp: a guest whose QEMU waits for a page as it is started, and whose source is silent, is a doubt that a person
-// may end; not while the source is heard. What it did, if it ran, is kept.
+// TestForsakenGuestIsGivenUp: a guest whose QEMU waits for a page as it is started, and whose source is silent, is a
+// doubt that a person may end; not while the source is heard. What it did, if it ran, is kept.
 func TestForsakenGuestIsGivenUp(t *testing.T) {
 	a := between(t)
 	a.config.Peers = nil // its source answers nobody

@@ -21,8 +21,8 @@ import (
 	"godwit/vm"
 )
 
-// TestWhyItDidNotArrive: a guest whose source was told to stop did not arrive for that reason; where the source turned back as it
-// saw this end break, or waits for it, the reason is here.
+// TestWhyItDidNotArrive: a guest whose source was told to stop did not arrive for that reason; where the source turned
+// back as it saw this end break, or waits for it, the reason is here.
 func TestWhyItDidNotArrive(t *testing.T) {
 	limit := limits.TurnedBack
 	t.Cleanup(func() { limits.TurnedBack = limit })
@@ -96,8 +96,8 @@ func (unloaded) AwaitMigration(context.Context) (vm.Progress, error) {
 	return vm.Progress{}, errors.New("its devices are others")
 }
 
-// TestWhyIsSaidAtOnce: a source whose copy broke as the destination's QEMU could not load it hears why, also while that still asks
-// whether the source has turned back.
+// TestWhyIsSaidAtOnce: a source whose copy broke as the destination's QEMU could not load it hears why, also while that
+// still asks whether the source has turned back.
 func TestWhyIsSaidAtOnce(t *testing.T) {
 	a := between(t)
 	a.ctx = t.Context()
@@ -124,8 +124,8 @@ func TestWhyIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestRefusalSaysWhy: a source that asks for a refusal, as its QEMU has heard that the destination's failed, hears what that had to say, if that is a moment
-// later; where it has nothing to say the source does not wait for long.
+// TestRefusalSaysWhy: a source that asks for a refusal, as its QEMU has heard that the destination's failed, hears what
+// that had to say, if that is a moment later; where it has nothing to say the source does not wait for long.
 func TestRefusalSaysWhy(t *testing.T) {
 	for name, c := range map[string]struct {
 		after time.Duration // 0: never

@@ -15,8 +15,8 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// TestWireOfItsTunnels: a migration whose memory has tunnels of its own is told to have sent what went by these, and not what another sends to the same
-// host meanwhile.
+// TestWireOfItsTunnels: a migration whose memory has tunnels of its own is told to have sent what went by these, and
+// not what another sends to the same host meanwhile.
 func TestWireOfItsTunnels(t *testing.T) {
 	need.Root(t)
 	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")

@@ -16,7 +16,8 @@ import (
 	"godwit/agent/ends"
 )
 
-// TestItsLogsAreBounded: what guests of this host write to their consoles, and its tunnels to their logs, is kept short where the agent puts both.
+// TestItsLogsAreBounded: what guests of this host write to their consoles, and its tunnels to their logs, is kept short
+// where the agent puts both.
 func TestItsLogsAreBounded(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	var logs []string

@@ -9,8 +9,8 @@ import (
 	"godwit/agent/api"
 )
 
-// abort calls a guest's migration off: m, or, where that is nil, the one that has been asked for. An agent that is being started
-// again is asked until it answers.
+// abort calls a guest's migration off: m, or, where that is nil, the one that has been asked for. An agent that is
+// being started again is asked until it answers.
 func (r *run) abort(ctx context.Context, name string, m *move) error {
 	if m == nil {
 		m = r.await(ctx, name)

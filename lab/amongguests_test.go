@@ -9,8 +9,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestAmongGuests: what guests say to each other is no client's. Two of one host meet on its bridge, and what they say passed no edge: it seemed
-// to have been lost on the way from one of them.
+// TestAmongGuests: what guests say to each other is no client's. Two of one host meet on its bridge, and what they say
+// passed no edge: it seemed to have been lost on the way from one of them.
 func TestAmongGuests(t *testing.T) {
 	addr := netip.MustParseAddr
 	web, web6, db, db6, client := addr("10.1.1.10"), addr("fd00:1:1::10"), addr("10.1.1.11"), addr("fd00:2:1::11"), addr("198.18.1.10")

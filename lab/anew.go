@@ -24,7 +24,8 @@ func (r *run) countsAnew(guest string) {
 	r.boots[guest]++
 }
 
-// beganAnew takes note of which start of a guest's program its counts are of, and is 1 where they are of another than those before.
+// beganAnew takes note of which start of a guest's program its counts are of, and is 1 where they are of another than
+// those before.
 func (r *run) beganAnew(guest string, start uint64) int {
 	before := r.programs[guest]
 	if r.programs == nil {

@@ -2,8 +2,8 @@ package lab
 
 import "testing"
 
-// TestProgramStartedAgain: the counters of a guest whose program was started again begin anew, as those of one that was booted again do: what
-// had come to it before was told as dropped.
+// TestProgramStartedAgain: the counters of a guest whose program was started again begin anew, as those of one that was
+// booted again do: what had come to it before was told as dropped.
 func TestProgramStartedAgain(t *testing.T) {
 	var r run
 	for _, c := range []struct {

@@ -51,9 +51,9 @@ func (m *move) refused() bool {
 	return m.refusal != nil || m.report != nil && m.report.Outcome == migration.Refused
 }
 
-// window is from MIGRATION_START to the handover's end, unix ns; of a migration
-// that did not get there, to its outcome, or, where it has none, to the end of the run. Of one that did not begin it is from the
-// request to the refusal, or until it was called off, which disturbs nobody.
+// window is from MIGRATION_START to the handover's end, unix ns; of a migration that did not get there, to its outcome,
+// or, where it has none, to the end of the run. Of one that did not begin it is from the request to the refusal, or
+// until it was called off, which disturbs nobody.
 func (m *move) window() (from, to int64, ok bool) {
 	if m.refused() && !m.over.IsZero() {
 		return m.asked.UnixNano(), m.over.UnixNano(), true
@@ -152,10 +152,9 @@ func fillTold(out *report.Migration, m *move, rep *record.Report) {
 	}
 }
 
-// standing is how a migration stands that its source's agent told no outcome of before the
-// run ended. It is completed where its destination says so; in doubt only where an agent
-// does, and not because the lab has not heard. Where nobody is left to tell it is what the lab saw (leaderless). Else it has no outcome yet: the reason says
-// how far it was.
+// standing is how a migration stands that its source's agent told no outcome of before the run ended. It is completed
+// where its destination says so; in doubt only where an agent does, and not because the lab has not heard. Where nobody
+// is left to tell it is what the lab saw (leaderless). Else it has no outcome yet: the reason says how far it was.
 func (m *move) standing() (report.Outcome, string) {
 	phase := "the run ended while it was in phase " + string(cmp.Or(m.phase, migration.Check))
 	switch {

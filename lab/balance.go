@@ -275,19 +275,19 @@ func (b *bounds) within() int64 {
 	return max(b.after-min(b.before, b.latest), 0)
 }
 
-// dropped is how many packets between edges and guest were lost in a window, at least, and exactly so where nothing was on its way when it began.
-// What is lost by some moment is no more than any difference that is read later, as
-// packets on their way only add to it: the smallest of those tells, and the last, when
-// traffic has ended, is exact. Differences read just before a window bound what was lost
-// before it, too. Each direction of each address is taken by itself, as what is on its way one way would hide what was lost another way,
-// but where links dropped some, which are not known by addresses.
+// dropped is how many packets between edges and guest were lost in a window, at least, and exactly so where nothing was
+// on its way when it began. What is lost by some moment is no more than any difference that is read later, as packets
+// on their way only add to it: the smallest of those tells, and the last, when traffic has ended, is exact. Differences
+// read just before a window bound what was lost before it, too. Each direction of each address is taken by itself, as
+// what is on its way one way would hide what was lost another way, but where links dropped some, which are not known by
+// addresses.
 //
 // A difference below nothing shows that links dropped so many in tunnels that were no
 // clients', such as the echo by which a tunnel is tried: as many are not taken off any more.
 //
 // Where the guest could not be read to the end, as its QEMU or its agent was gone, what was on its way at the last
-// reading is not told from what was lost: there is a number only if it is 0. Nor is it known what links dropped in such tunnels
-// where packets were on their way as the guest's counters began anew.
+// reading is not told from what was lost: there is a number only if it is 0. Nor is it known what links dropped in such
+// tunnels where packets were on their way as the guest's counters began anew.
 func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	all := bounds{unread, unread, unread}
 	strange, linked := int64(0), false
@@ -338,8 +338,8 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	return n, nil
 }
 
-// byWays is what was lost in a window, each direction of each address by itself. Of one that was not known yet when a reading was taken nothing
-// was missing.
+// byWays is what was lost in a window, each direction of each address by itself. Of one that was not known yet when a
+// reading was taken nothing was missing.
 func byWays(read []*balance, from, to int64) (n int64) {
 	addrs := map[netip.Addr]bool{}
 	for _, b := range read {

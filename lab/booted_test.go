@@ -13,8 +13,8 @@ import (
 	"godwit/agent/config"
 )
 
-// TestGuestThatIsNotUp: a guest whose agent did not answer in time, as it does once the guest is up, is told by its name; what else
-// kept it from starting is told as it is.
+// TestGuestThatIsNotUp: a guest whose agent did not answer in time, as it does once the guest is up, is told by its
+// name; what else kept it from starting is told as it is.
 func TestGuestThatIsNotUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	listener, err := net.Listen("unix", socket)

@@ -52,7 +52,8 @@ func (p *processors) look(namespaces []string) {
 	}
 }
 
-// saw takes in what a process had used by then. The threads of one that ends may go before it, and what they used stays in its sum.
+// saw takes in what a process had used by then. The threads of one that ends may go before it, and what they used stays
+// in its sum.
 func (p *processors) saw(pid int, all, guests time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGuestsThreadsThatEnded: what a guest's own processors used is not the host's, also once their threads have ended, which may be
-// while the process gives its memory back.
+// TestGuestsThreadsThatEnded: what a guest's own processors used is not the host's, also once their threads have ended,
+// which may be while the process gives its memory back.
 func TestGuestsThreadsThatEnded(t *testing.T) {
 	const burnt = 300 * time.Millisecond
 	thread, ends := make(chan int), make(chan struct{})

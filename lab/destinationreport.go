@@ -55,8 +55,8 @@ func heardOf(began map[migration.Phase]time.Time) (out []record.PhaseSpan) {
 	return out
 }
 
-// fillUntold fills in what an agent does not tell that was started again, and undid what the one before it had begun: its phases, and what was
-// foreseen.
+// fillUntold fills in what an agent does not tell that was started again, and undid what the one before it had begun:
+// its phases, and what was foreseen.
 func (r *run) fillUntold(out *report.Migration, m *move) {
 	if out.Predicted == nil && m.early != nil {
 		out.Predicted = predicted(m.early)

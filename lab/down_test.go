@@ -70,7 +70,8 @@ func TestKeeperWithoutRoot(t *testing.T) {
 	}
 }
 
-// TestKeeperOfAnotherUser: anybody may call a process as a lab's guard is called. It keeps no lab of root's, nor has root end anything.
+// TestKeeperOfAnotherUser: anybody may call a process as a lab's guard is called. It keeps no lab of root's, nor has
+// root end anything.
 func TestKeeperOfAnotherUser(t *testing.T) {
 	need.Root(t)
 	id := newID()
@@ -153,8 +154,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestFoundWhereverTMPDIRIs: what a run that was killed has left is found, also the directory alone that it made first, and whatever the
-// directory around it is called.
+// TestFoundWhereverTMPDIRIs: what a run that was killed has left is found, also the directory alone that it made first,
+// and whatever the directory around it is called.
 func TestFoundWhereverTMPDIRIs(t *testing.T) {
 	need.Root(t)
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "[tmp]"))

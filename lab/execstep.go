@@ -21,10 +21,10 @@ const (
 	execDeaf = time.Minute
 )
 
-// beginCommand begins a command, in single quotes, that writes into a folder. It may run more than once, as its answer may be lost, and
-// a guest kills what takes it too long: what runs the command has a session of its own first, which outlives that, and
-// then sees that it is the only one. The command is a script with another session, so that one with an error in it, or
-// that ends its process group, is told from one that goes on.
+// beginCommand begins a command, in single quotes, that writes into a folder. It may run more than once, as its answer
+// may be lost, and a guest kills what takes it too long: what runs the command has a session of its own first, which
+// outlives that, and then sees that it is the only one. The command is a script with another session, so that one with
+// an error in it, or that ends its process group, is told from one that goes on.
 const beginCommand = `[ ! -d %[1]s/begun ] || exit 0
 mkdir -p %[1]s
 printf '%%s\n' '%[2]s' >%[1]s/run.$$ && mv %[1]s/run.$$ %[1]s/run || { echo 126 >%[1]s/exit; exit 0; }

@@ -25,7 +25,8 @@ import (
 // aGuestHere has the commands for guest web run on this machine.
 func aGuestHere(t *testing.T, r *run) { aSlowGuestHere(t, r, -1) }
 
-// aSlowGuestHere kills the first command after some of its lines, as a guest does with one that takes too long; below 0: not.
+// aSlowGuestHere kills the first command after some of its lines, as a guest does with one that takes too long; below
+// 0: not.
 func aSlowGuestHere(t *testing.T, r *run, lines int) {
 	t.Helper()
 	mux := http.NewServeMux()

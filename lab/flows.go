@@ -173,10 +173,12 @@ func (r *run) keepStarting(ctx context.Context, t scenario.Traffic, patience tim
 	return err
 }
 
-// serverPatience is how long a flow waits for what serves it in a guest that has its address, and in which nobody can be asked whether it is ready.
+// serverPatience is how long a flow waits for what serves it in a guest that has its address, and in which nobody can
+// be asked whether it is ready.
 const serverPatience = time.Minute
 
-// startFirst starts a flow at time 0. A guest by DHCP counts as booted when it has its address, and what serves may listen later.
+// startFirst starts a flow at time 0. A guest by DHCP counts as booted when it has its address, and what serves may
+// listen later.
 func (r *run) startFirst(ctx context.Context, t scenario.Traffic) error {
 	if g, _ := r.w.scenario.Guest(t.Guest); g.Agent != "dhcp" {
 		return r.startFlow(ctx, t)
@@ -229,8 +231,8 @@ func (f *flowTrace) see(s traffic.Sample) {
 	}
 }
 
-// lookAfter has the guest's flows tell where their connections are as its migration is over: the next one may begin at once, and what
-// samples saw until then tells which had moved.
+// lookAfter has the guest's flows tell where their connections are as its migration is over: the next one may begin at
+// once, and what samples saw until then tells which had moved.
 func (r *run) lookAfter(m *move) {
 	m.mu.Lock()
 	rep := m.told()

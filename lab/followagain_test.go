@@ -14,8 +14,8 @@ import (
 	"godwit/migration"
 )
 
-// TestEventsAreHeardOnce: what an agent has told is not heard again where an answer of it is lost; what the next agent tells is,
-// which counts anew.
+// TestEventsAreHeardOnce: what an agent has told is not heard again where an answer of it is lost; what the next agent
+// tells is, which counts anew.
 func TestEventsAreHeardOnce(t *testing.T) {
 	names := func(said ...migration.EventName) (all []record.Event) {
 		for i, name := range said {
@@ -66,7 +66,8 @@ func TestEventsAreHeardOnce(t *testing.T) {
 	}
 }
 
-// TestDoubtIsLookedAtOften: an agent that is in doubt tells nothing new, and may wait for that as long as it likes: it is asked for what it has told.
+// TestDoubtIsLookedAtOften: an agent that is in doubt tells nothing new, and may wait for that as long as it likes: it
+// is asked for what it has told.
 func TestDoubtIsLookedAtOften(t *testing.T) {
 	r := aRun()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end

@@ -26,7 +26,8 @@ type edgeLook struct {
 }
 
 // markEdges notes what the edges have counted of guests' addresses when one may get some, which is as it is switched
-// over, or as its migration starts where that was heard late; and as its handover is done, until when it had those that it gave up.
+// over, or as its migration starts where that was heard late; and as its handover is done, until when it had those that
+// it gave up.
 func (r *run) markEdges(ctx context.Context, m *move, phase migration.Phase, began time.Time) {
 	if r.w.edges == nil {
 		return

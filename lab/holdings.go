@@ -145,9 +145,10 @@ func (h *holdings) keeps(guest string, addrs []netip.Addr) {
 	}
 }
 
-// got takes note of what a guest itself has counted of each address. What came to one that it has given up had passed the edges,
-// too, though they were looked at last before. What it counts of packets from there are those of before it gave it up: if more have
-// passed the edges, they were its kernel's last tries, which it does not count. anew: it was booted again, and counts from then on.
+// got takes note of what a guest itself has counted of each address. What came to one that it has given up had passed
+// the edges, too, though they were looked at last before. What it counts of packets from there are those of before it
+// gave it up: if more have passed the edges, they were its kernel's last tries, which it does not count. anew: it was
+// booted again, and counts from then on.
 func (h *holdings) got(guest string, packets map[netip.Addr]flowCount, anew bool) {
 	for a, held := range h.of[guest] {
 		if !held.gone {
@@ -175,8 +176,8 @@ func (h *holdings) passed(guest string, counts map[netip.Addr]flowCount, addrs m
 	return out
 }
 
-// missing is what one end has counted of each address and not the other: where that has more, nothing. anew: the guest was booted again, and
-// what it had counted before is not among its own; only what changes from then on tells anything.
+// missing is what one end has counted of each address and not the other: where that has more, nothing. anew: the guest
+// was booted again, and what it had counted before is not among its own; only what changes from then on tells anything.
 func missing(edge, own map[netip.Addr]flowCount, anew bool) map[netip.Addr]flowCount {
 	out := map[netip.Addr]flowCount{}
 	for a, n := range edge {

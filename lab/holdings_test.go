@@ -92,8 +92,8 @@ func TestGivenUp(t *testing.T) {
 	want("another has it", "db", flowCount{7, 9})
 }
 
-// TestGivenUpBetweenLooks: what came to an address between the last look at the edges and its being given up had passed them. It
-// made the guest seem to have had more than had passed, and that hid as many that were lost elsewhere.
+// TestGivenUpBetweenLooks: what came to an address between the last look at the edges and its being given up had passed
+// them. It made the guest seem to have had more than had passed, and that hid as many that were lost elsewhere.
 func TestGivenUpBetweenLooks(t *testing.T) {
 	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
 	counts, all := map[netip.Addr]flowCount{a: {toGuest: 50}, b: {toGuest: 7}}, map[netip.Addr]bool{a: true, b: true}
@@ -127,8 +127,8 @@ func TestGivenUpBetweenLooks(t *testing.T) {
 	want("back again", 162)
 }
 
-// TestTriesFromWhatWasGivenUp: what a guest's kernel sends from an address that the guest has given up passes the edges or not, and the guest does
-// not count it. It hides nothing of what the guest sends from there once it has it again.
+// TestTriesFromWhatWasGivenUp: what a guest's kernel sends from an address that the guest has given up passes the edges
+// or not, and the guest does not count it. It hides nothing of what the guest sends from there once it has it again.
 func TestTriesFromWhatWasGivenUp(t *testing.T) {
 	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
 	counts, own, all := map[netip.Addr]flowCount{}, map[netip.Addr]flowCount{}, map[netip.Addr]bool{a: true, b: true}
@@ -174,7 +174,8 @@ func TestTriesFromWhatWasGivenUp(t *testing.T) {
 	}
 }
 
-// TestGotWhatAnotherHad: a guest has had an address that another gave up since it was moved, and not only since it is known to have it.
+// TestGotWhatAnotherHad: a guest has had an address that another gave up since it was moved, and not only since it is
+// known to have it.
 func TestGotWhatAnotherHad(t *testing.T) {
 	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
 	counts, all := map[netip.Addr]flowCount{}, map[netip.Addr]bool{a: true, b: true}

@@ -29,13 +29,14 @@ guests:
   - {name: web, site: north, memory: 112MiB}
 `
 
-// silence is between two words of a connection of TestIdleHours. Before the next one the guest's kernel has asked, after two hours, whether
-// its client is there.
+// silence is between two words of a connection of TestIdleHours. Before the next one the guest's kernel has asked,
+// after two hours, whether its client is there.
 const silence = 150 * time.Minute
 
-// TestIdleHours: connections that say a word each two and a half hours live on, and say the next, where their guest moves twice, in the
-// middle between two words. MPTCP follows each time, also from behind NAT and by a single path; plain TCP is led by the tunnel, at last
-// over a third site. Whatever runs out in hours has to hold: leases, what tunnels and agents have agreed on, neighbours, tracked connections.
+// TestIdleHours: connections that say a word each two and a half hours live on, and say the next, where their guest
+// moves twice, in the middle between two words. MPTCP follows each time, also from behind NAT and by a single path;
+// plain TCP is led by the tunnel, at last over a third site. Whatever runs out in hours has to hold: leases, what
+// tunnels and agents have agreed on, neighbours, tracked connections.
 func TestIdleHours(t *testing.T) {
 	if !*idleHours {
 		t.Skip("it takes five hours, but where the clock jumps over idle time: lab/kerneltest (-args -idle-hours asks for it)")

@@ -9,8 +9,8 @@ import (
 	"godwit/lab/scenario"
 )
 
-// findImages finds the image tiny, which may be missing where there are no guests, and has the others built that the scenario's
-// guests boot.
+// findImages finds the image tiny, which may be missing where there are no guests, and has the others built that the
+// scenario's guests boot.
 func (w *world) findImages(ctx context.Context, tell func(string)) error {
 	kernel, initrd, err := image.Find()
 	switch {

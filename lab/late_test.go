@@ -66,8 +66,8 @@ func TestWhyAnAbortWasRefused(t *testing.T) {
 	}
 }
 
-// TestAbortOfTheRefused: of two migrations that were asked for at once an abort is about the first, also where that is refused;
-// the report tells it.
+// TestAbortOfTheRefused: of two migrations that were asked for at once an abort is about the first, also where that is
+// refused; the report tells it.
 func TestAbortOfTheRefused(t *testing.T) {
 	r := aRun()
 	r.hasWeb(t, http.NewServeMux())
@@ -217,7 +217,8 @@ func TestLeasesOfAnAgentThatIsGone(t *testing.T) {
 	}
 }
 
-// TestAgentThatIsKilledAsItComesUp: that is no trouble, nor does it end the plan of who killed it; nor is the end of a run a trouble.
+// TestAgentThatIsKilledAsItComesUp: that is no trouble, nor does it end the plan of who killed it; nor is the end of a
+// run a trouble.
 func TestAgentThatIsKilledAsItComesUp(t *testing.T) {
 	done := make(chan struct{})
 	a := &hostAgent{host: topo.Host{Name: "a"}, client: api.NewClient(filepath.Join(t.TempDir(), "none.sock")), done: done, killed: done}
@@ -287,7 +288,8 @@ func TestLateFlowAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestServerThatListensLate: of a guest in which nobody can be asked it is not known when what serves is up: its flows are tried until it is.
+// TestServerThatListensLate: of a guest in which nobody can be asked it is not known when what serves is up: its flows
+// are tried until it is.
 func TestServerThatListensLate(t *testing.T) {
 	const there = "127.77.3.2"
 	for agent, again := range map[string]bool{"godwit": false, "dhcp": true} {

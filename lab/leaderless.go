@@ -149,8 +149,8 @@ func (r *run) hopeless(ctx context.Context, host *hostAgent, m *move, rep *recor
 	return "", "", ""
 }
 
-// mayChange says whether something is still to come that could end a doubt about a guest: a step, but one that waits for a phase of that
-// guest, an agent's start, or the end of a cut.
+// mayChange says whether something is still to come that could end a doubt about a guest: a step, but one that waits
+// for a phase of that guest, an agent's start, or the end of a cut.
 func (r *run) mayChange(guest string) bool {
 	for _, a := range r.w.agents {
 		if a.starting() {

@@ -103,8 +103,8 @@ func TestStartsAgain(t *testing.T) {
 	}
 }
 
-// TestDeadEnd: what was let go and can have no end in a run is what its source's agent says of it, after a while; what may still
-// end is waited for.
+// TestDeadEnd: what was let go and can have no end in a run is what its source's agent says of it, after a while; what
+// may still end is waited for.
 func TestDeadEnd(t *testing.T) {
 	doubt := `{"id":"m-00000001","mode":"precopy","outcome":"in_doubt","requested":1}`
 	runs := `{"id":"m-00000001","mode":"precopy","outcome":"","requested":1,"resumed":2,"memory_done":2}`
@@ -157,8 +157,8 @@ func TestDeadEnd(t *testing.T) {
 	}
 }
 
-// TestLeaderlessHearsTheDestination: only a destination's agent that answers says that the guest does not run there; one that
-// is away may have it run.
+// TestLeaderlessHearsTheDestination: only a destination's agent that answers says that the guest does not run there;
+// one that is away may have it run.
 func TestLeaderlessHearsTheDestination(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer http.Handler // nil: its agent is away
@@ -184,7 +184,8 @@ func TestLeaderlessHearsTheDestination(t *testing.T) {
 	}
 }
 
-// TestWhereItRuns: a guest that runs at its destination is asked for there, also where its source's agent told nothing of it any more.
+// TestWhereItRuns: a guest that runs at its destination is asked for there, also where its source's agent told nothing
+// of it any more.
 func TestWhereItRuns(t *testing.T) {
 	for resumed, want := range map[string]string{"0": "a", "5": "b"} {
 		mux := http.NewServeMux()

@@ -34,8 +34,8 @@ const libvirtDomain = `<domain type='qemu' xmlns:qemu='http://libvirt.org/schema
   <qemu:commandline><qemu:arg value='-qmp'/><qemu:arg value='unix:%[5]s/qmp.sock,server=on,wait=off'/></qemu:commandline>
 </domain>`
 
-// libvirtDaemon runs a libvirtd beside the machine's, whose folders are its own, in a mount namespace that ends with it, creates the domain of dir, and
-// says what becomes of it until the file end is there.
+// libvirtDaemon runs a libvirtd beside the machine's, whose folders are its own, in a mount namespace that ends with
+// it, creates the domain of dir, and says what becomes of it until the file end is there.
 const libvirtDaemon = `set -e
 cd %q
 mkdir -p /etc/libvirt /run/libvirt /var/lib/libvirt /var/cache/libvirt etc

@@ -55,8 +55,8 @@ func TestLiveOfItsPhase(t *testing.T) {
 	}
 }
 
-// TestLiveAgain: a migration that begins again is shown in the phase in which it is, with nothing of the try before. Events that
-// an agent tells twice change nothing.
+// TestLiveAgain: a migration that begins again is shown in the phase in which it is, with nothing of the try before.
+// Events that an agent tells twice change nothing.
 func TestLiveAgain(t *testing.T) {
 	zero := time.Now()
 	m := &move{from: "montreal", started: map[migration.Phase]time.Time{}, done: make(chan struct{})}

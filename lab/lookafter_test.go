@@ -16,8 +16,9 @@ import (
 	"godwit/netstate/netns"
 )
 
-// TestSilentFlowIsLookedAtAfterAMove: where a silent flow's connections are is known as its guest's move is over, and not up to 10 s later,
-// when the guest may have moved on: they counted as tunnelled then. Nobody asks after one that did not get there.
+// TestSilentFlowIsLookedAtAfterAMove: where a silent flow's connections are is known as its guest's move is over, and
+// not up to 10 s later, when the guest may have moved on: they counted as tunnelled then. Nobody asks after one that
+// did not get there.
 func TestSilentFlowIsLookedAtAfterAMove(t *testing.T) {
 	need.Root(t)
 	must := func(err error) {

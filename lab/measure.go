@@ -38,8 +38,8 @@ func guestsOf(s *scenario.Scenario) (all subnets) {
 	return all
 }
 
-// has says whether the other end of a guest's packet is a guest as well, and no client. Two of one host meet on its bridge: what they say passes an edge
-// or none, as they move.
+// has says whether the other end of a guest's packet is a guest as well, and no client. Two of one host meet on its
+// bridge: what they say passes an edge or none, as they move.
 func (s subnets) has(peer netip.Addr) bool {
 	return slices.ContainsFunc(s, func(net netip.Prefix) bool { return net.Contains(peer) })
 }

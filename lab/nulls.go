@@ -7,7 +7,8 @@ import (
 	"godwit/lab/traffic"
 )
 
-// whyNull gives every number that is missing its reason. The network downtime begins with MIGRATION_START: what was refused has none.
+// whyNull gives every number that is missing its reason. The network downtime begins with MIGRATION_START: what was
+// refused has none.
 func whyNull(m report.Migration, reason string) report.Migration {
 	if m.Outcome == report.Refused {
 		m.NetworkDowntimeMS = nil

@@ -45,7 +45,8 @@ func TestDatagramsNotCounted(t *testing.T) {
 	}
 }
 
-// TestWhyAMigrationsNumbersAreNull: whatever is missing has the reason that was given, and none is left to be called not measured.
+// TestWhyAMigrationsNumbersAreNull: whatever is missing has the reason that was given, and none is left to be called
+// not measured.
 func TestWhyAMigrationsNumbersAreNull(t *testing.T) {
 	m := whyNull(report.Migration{WhyNull: map[string]string{}, Connections: &report.Connections{}}, "it was called off")
 	var out strings.Builder
@@ -97,7 +98,8 @@ func TestWhyNotMeasured(t *testing.T) {
 	}
 }
 
-// TestWhyAFlowToldNothing: one that did not begin, one whose client is gone, and one beside a migration that did not begin in time.
+// TestWhyAFlowToldNothing: one that did not begin, one whose client is gone, and one beside a migration that did not
+// begin in time.
 func TestWhyAFlowToldNothing(t *testing.T) {
 	r := aRun()
 	r.flows = map[string]*flowTrace{"lost": {}}
@@ -126,7 +128,8 @@ func TestFlowThatWasNotDue(t *testing.T) {
 	}
 }
 
-// TestBytesOfOneWithoutEnd: what was written down of the bytes while a migration went on is not what it sent, where its agent told no end.
+// TestBytesOfOneWithoutEnd: what was written down of the bytes while a migration went on is not what it sent, where its
+// agent told no end.
 func TestBytesOfOneWithoutEnd(t *testing.T) {
 	phases := []record.PhaseSpan{{Name: migration.Copy, Start: 1}}
 	for _, outcome := range []migration.Outcome{"", migration.Completed} {

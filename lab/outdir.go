@@ -18,8 +18,9 @@ const (
 	htmlFile = "report.html"
 )
 
-// MakeOut makes an output directory, or takes one that is there. Where everybody may make one, as in /tmp, it has to be ours, and so has what it
-// is in, up to where we work: whose that is leads what we write where he likes. On error nothing was made, but where a disk failed.
+// MakeOut makes an output directory, or takes one that is there. Where everybody may make one, as in /tmp, it has to be
+// ours, and so has what it is in, up to where we work: whose that is leads what we write where he likes. On error
+// nothing was made, but where a disk failed.
 func MakeOut(dir string) error {
 	whole, err := filepath.Abs(dir) // with a slash at its end it would be where it leads
 	if err != nil {
@@ -45,8 +46,8 @@ func MakeOut(dir string) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
-// ledByNobody says where somebody else may lead us on the way to path, from here where it is below. It returns the last directory of that
-// way that is there.
+// ledByNobody says where somebody else may lead us on the way to path, from here where it is below. It returns the last
+// directory of that way that is there.
 func ledByNobody(here, path string) (above string, err error) {
 	above = "/"
 	if rest, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(rest) {

@@ -37,7 +37,8 @@ func TestClearOut(t *testing.T) {
 	}
 }
 
-// Where everybody may make a directory, somebody else's is not written to: its links would lead what is written to files of ours.
+// Where everybody may make a directory, somebody else's is not written to: its links would lead what is written to
+// files of ours.
 func TestOutputIsOurOwn(t *testing.T) {
 	need.Root(t)
 	tmp, own, theirs := t.TempDir(), t.TempDir(), t.TempDir()
@@ -58,7 +59,8 @@ func TestOutputIsOurOwn(t *testing.T) {
 	}
 }
 
-// TestOutputBelowAnothers: below somebody else's nothing is made either, in a directory in which everybody may make one, wherever links lead.
+// TestOutputBelowAnothers: below somebody else's nothing is made either, in a directory in which everybody may make
+// one, wherever links lead.
 func TestOutputBelowAnothers(t *testing.T) {
 	need.Root(t)
 	tmp, own := t.TempDir(), t.TempDir()

@@ -13,7 +13,8 @@ import (
 	"godwit/lab/random"
 )
 
-// TestOutputOfAnother: in a directory in which everybody may make one, nothing is written to another's, in which links lead where he likes.
+// TestOutputOfAnother: in a directory in which everybody may make one, nothing is written to another's, in which links
+// lead where he likes.
 func TestOutputOfAnother(t *testing.T) {
 	need.Root(t)
 	tmp := t.TempDir()

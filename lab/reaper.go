@@ -79,8 +79,8 @@ func keeper(id string) (pid int, ok bool) {
 	return 0, false
 }
 
-// notRoots says whether a process is of another user than root, who asks: anybody may give theirs any command line. Another user sees
-// what root's are called, and has to take that.
+// notRoots says whether a process is of another user than root, who asks: anybody may give theirs any command line.
+// Another user sees what root's are called, and has to take that.
 func notRoots(process string) bool {
 	pid, err := strconv.Atoi(process)
 	if err != nil || os.Geteuid() != 0 {

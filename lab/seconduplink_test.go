@@ -22,8 +22,8 @@ guests:
   - {name: web, site: montreal, memory: 128MiB}
 `
 
-// TestFirstUplinkIsDown: a guest leaves a site whose first uplink is down by the second, by which its clients come, and loses none of what
-// they say. Once it is the second that is down, the tunnel goes on by the first.
+// TestFirstUplinkIsDown: a guest leaves a site whose first uplink is down by the second, by which its clients come, and
+// loses none of what they say. Once it is the second that is down, the tunnel goes on by the first.
 func TestFirstUplinkIsDown(t *testing.T) {
 	p := newTrial(t, secondUplinkWorld, func(string, *config.Config) {})
 	downIs := func(down, up, number string) {

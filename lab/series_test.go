@@ -65,8 +65,8 @@ func TestPathsBesideALostSource(t *testing.T) {
 	}
 }
 
-// TestPathsOfAStoppedGuest: what a migration sent while its guest stood still, of which nobody tells meanwhile, is there when
-// the last page is.
+// TestPathsOfAStoppedGuest: what a migration sent while its guest stood still, of which nobody tells meanwhile, is
+// there when the last page is.
 func TestPathsOfAStoppedGuest(t *testing.T) {
 	zero := time.Unix(1000, 0)
 	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }

@@ -12,7 +12,8 @@ import (
 	"godwit/migration"
 )
 
-// By their rates montreal's private uplink has sanjose's public one opposite, and its public one that site's private one, none of which meet.
+// By their rates montreal's private uplink has sanjose's public one opposite, and its public one that site's private
+// one, none of which meet.
 const sixUplinksWorld = `
 name: six-uplinks
 sites:
@@ -39,8 +40,8 @@ func sixes(all []config.Uplink) {
 	}
 }
 
-// TestUplinksByIPv6: a guest moves over uplinks by IPv6, alone and beside some by IPv4, and those of a private network, which reach none of the others;
-// each transfer takes all of the pairs that reach each other.
+// TestUplinksByIPv6: a guest moves over uplinks by IPv6, alone and beside some by IPv4, and those of a private network,
+// which reach none of the others; each transfer takes all of the pairs that reach each other.
 func TestUplinksByIPv6(t *testing.T) {
 	p := newTrial(t, sixUplinksWorld, func(_ string, c *config.Config) {
 		sixes(c.Uplinks)

@@ -186,8 +186,8 @@ func (r *run) trouble(step *scenario.Step, err error) {
 	r.troubles = append(r.troubles, oneLine(fmt.Sprintf("%s: %v", step, err)))
 }
 
-// place is one in the queue of a guest's migrations: before is closed when all that were asked for before have their outcome, nil if
-// there is none; done says that this one has its.
+// place is one in the queue of a guest's migrations: before is closed when all that were asked for before have their
+// outcome, nil if there is none; done says that this one has its.
 type place struct {
 	before <-chan struct{}
 	done   func()
@@ -199,8 +199,8 @@ func (r *run) turn(guest string) (before <-chan struct{}, done func()) {
 	return p.before, p.done
 }
 
-// turns are the next places of guests that go together, all taken at once: of two who take the same guests' one comes first for each of
-// them, or they would wait for each other.
+// turns are the next places of guests that go together, all taken at once: of two who take the same guests' one comes
+// first for each of them, or they would wait for each other.
 func (r *run) turns(guests ...string) (places []place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

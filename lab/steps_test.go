@@ -132,7 +132,8 @@ func TestEvacuationWithoutATurn(t *testing.T) {
 	}
 }
 
-// TestEvacuationOfNobody: a host on which no guest is when it is due has nothing to evacuate, which is told: one may be on its way there still.
+// TestEvacuationOfNobody: a host on which no guest is when it is due has nothing to evacuate, which is told: one may be
+// on its way there still.
 func TestEvacuationOfNobody(t *testing.T) {
 	r := aRun()
 	var told []string
@@ -154,8 +155,8 @@ func TestEvacuationOfNobody(t *testing.T) {
 	}
 }
 
-// TestTurnsAreTakenTogether: of two evacuations of one host that begin at the same instant, one is first with every guest: where each was
-// with some they waited for each other.
+// TestTurnsAreTakenTogether: of two evacuations of one host that begin at the same instant, one is first with every
+// guest: where each was with some they waited for each other.
 func TestTurnsAreTakenTogether(t *testing.T) {
 	r := aRun()
 	guests := make([]string, 50000)
@@ -255,8 +256,8 @@ func TestToldByTheDestinationAlone(t *testing.T) {
 	}
 }
 
-// TestTimesHaveOneBeginning: what counts from the request being accepted, added to when that was, is the moment by the run's clock;
-// also where the agent was asked some time before that.
+// TestTimesHaveOneBeginning: what counts from the request being accepted, added to when that was, is the moment by the
+// run's clock; also where the agent was asked some time before that.
 func TestTimesHaveOneBeginning(t *testing.T) {
 	r := aRun()
 	at := func(s float64) int64 { return r.zero.UnixNano() + int64(s*1e9) }

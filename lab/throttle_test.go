@@ -108,10 +108,10 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
-// budgetThatCannotBeMet: mode precopy, where it may not throttle, gives a guest up that it cannot
-// stop for so short, with one line that says why and what helps, and leaves it as it was. That takes 3
-// times as long as its memory does over the path, and 30 s. By its bandwidth, which may be lifted and so is
-// none of the check's business, the devices' state alone takes longer: one that is emulated on a busy machine may write little.
+// budgetThatCannotBeMet: mode precopy, where it may not throttle, gives a guest up that it cannot stop for so short,
+// with one line that says why and what helps, and leaves it as it was. That takes 3 times as long as its memory does
+// over the path, and 30 s. By its bandwidth, which may be lifted and so is none of the check's business, the devices'
+// state alone takes longer: one that is emulated on a busy machine may write little.
 func (p *trial) budgetThatCannotBeMet() {
 	p.Helper()
 	before := p.inventory()

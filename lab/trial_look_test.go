@@ -133,8 +133,8 @@ func (p *trial) missing(r *traffic.Result) string {
 	return out.String()
 }
 
-// keptByGuests says what the guests' kernels took in of datagrams, and what they dropped (MemErrors, RcvbufErrors): a guest that is
-// slow reads them later than there is room for.
+// keptByGuests says what the guests' kernels took in of datagrams, and what they dropped (MemErrors, RcvbufErrors): a
+// guest that is slow reads them later than there is room for.
 func (p *trial) keptByGuests() string {
 	p.Helper()
 	var out strings.Builder

@@ -9,8 +9,8 @@ import (
 	"godwit/migration"
 )
 
-// TestPhasesOfOneThatANextAgentUndid: the agent that undoes what a killed one had begun knows neither its phases nor what was foreseen. The
-// lab heard both.
+// TestPhasesOfOneThatANextAgentUndid: the agent that undoes what a killed one had begun knows neither its phases nor
+// what was foreseen. The lab heard both.
 func TestPhasesOfOneThatANextAgentUndid(t *testing.T) {
 	r := aRun()
 	r.w.where["web"] = "a"

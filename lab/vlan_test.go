@@ -44,9 +44,9 @@ func TestInVLAN(t *testing.T) {
 	}
 }
 
-// movesInVLAN moves web with flows to the addresses of the site that it leaves, one of each family. They are no more than
-// what a guest takes that is emulated by what is emulated itself: with a datagram each 10 ms to both it fell behind by seconds,
-// and some were lost then.
+// movesInVLAN moves web with flows to the addresses of the site that it leaves, one of each family. They are no more
+// than what a guest takes that is emulated by what is emulated itself: with a datagram each 10 ms to both it fell
+// behind by seconds, and some were lost then.
 func (p *trial) movesInVLAN(to string) {
 	p.Helper()
 	from := p.addresses(p.from)[:2]

@@ -61,8 +61,8 @@ func (r *run) onceThere(ctx context.Context, host *hostAgent, ask func() error) 
 	return err
 }
 
-// begunBy is the migration of a guest that its agent began before it ended, so that nobody heard its answer; lost: what there is
-// to say where it began none, or is not started again.
+// begunBy is the migration of a guest that its agent began before it ended, so that nobody heard its answer; lost: what
+// there is to say where it began none, or is not started again.
 func (r *run) begunBy(ctx context.Context, host *hostAgent, guest string, lost error) (id string, err error) {
 	known := map[string]bool{}
 	for _, m := range r.movesNow() {
@@ -231,8 +231,8 @@ func (r *run) onEvent(ctx context.Context, m *move, e record.Event) {
 	r.probe(m.guest, asked(e.Name, &rep))
 }
 
-// reportOf is what the host tells of a migration at which an event was: its destination knows first which next addresses the guest has, where
-// another was taken in the handover. Where that does not answer, its source's has to do.
+// reportOf is what the host tells of a migration at which an event was: its destination knows first which next
+// addresses the guest has, where another was taken in the handover. Where that does not answer, its source's has to do.
 func (r *run) reportOf(ctx context.Context, m *move, e record.Event) (record.Report, error) {
 	if there := r.w.agents[e.Host]; there != nil && e.Name == migration.HandoverDone {
 		if rep, err := there.client.Report(ctx, m.id); err == nil && len(rep.Next) > 0 {
@@ -242,9 +242,9 @@ func (r *run) reportOf(ctx context.Context, m *move, e record.Event) (record.Rep
 	return r.w.agents[m.from].client.Report(ctx, m.id)
 }
 
-// asked are the addresses that the prober asks from an event on: both, while the guest moves, and only those that it has afterwards.
-// So the router at the destination is asked for one that nobody has yet, over and over, and agents are to see to it that it knows
-// better when clients come.
+// asked are the addresses that the prober asks from an event on: both, while the guest moves, and only those that it
+// has afterwards. So the router at the destination is asked for one that nobody has yet, over and over, and agents are
+// to see to it that it knows better when clients come.
 func asked(since migration.EventName, rep *record.Report) []netip.Addr {
 	if since == migration.HandoverDone {
 		return targets(rep.Next)

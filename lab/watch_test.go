@@ -98,8 +98,8 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestNextAfterHandover: which next addresses a guest has when its handover is done is told by its destination, which may have chosen another
-// since; where that does not answer, and before, by its source.
+// TestNextAfterHandover: which next addresses a guest has when its handover is done is told by its destination, which
+// may have chosen another since; where that does not answer, and before, by its source.
 func TestNextAfterHandover(t *testing.T) {
 	r := aRun()
 	tells := func(host, next string) {

@@ -9,8 +9,8 @@ import (
 	"godwit/migration"
 )
 
-// TestBytesOfAShortStopAndCopy: memory that went while its guest stood still, in however short a time, is in the picture; what is told
-// soon before the last page came is all of it, but for calls.
+// TestBytesOfAShortStopAndCopy: memory that went while its guest stood still, in however short a time, is in the
+// picture; what is told soon before the last page came is all of it, but for calls.
 func TestBytesOfAShortStopAndCopy(t *testing.T) {
 	began := time.Unix(1000, 0)
 	wire := map[string]int64{"public-public": 1812451}

@@ -69,8 +69,8 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// claim names a run, by one id of some after the other, and makes its directory, which nobody had before: everybody may make one there, and whose it
-// is has all that is in it, such as what agents are told to execute.
+// claim names a run, by one id of some after the other, and makes its directory, which nobody had before: everybody may
+// make one there, and whose it is has all that is in it, such as what agents are told to execute.
 func claim(next func() string) (id, dir string, err error) {
 	for range 100 {
 		id = next()

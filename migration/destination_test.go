@@ -251,8 +251,8 @@ func TestDestinationVanished(t *testing.T) {
 	}
 }
 
-// TestDestinationDisowned: a person's word ends what is being started here, or runs, though its QEMU is there still; the source hears of
-// that when it is gone.
+// TestDestinationDisowned: a person's word ends what is being started here, or runs, though its QEMU is there still;
+// the source hears of that when it is gone.
 func TestDestinationDisowned(t *testing.T) {
 	word := Input{Kind: Disown, Problem: why}
 	for _, landing := range []Landing{Starting, Adopting, Leaving} {
@@ -321,8 +321,8 @@ func TestDestinationRepairsForward(t *testing.T) {
 	}
 }
 
-// TestDestinationRepairedHasNoProblem: a guest that landed tells of no fault that was repaired, nor of its agent's restart, which
-// came after it was let go.
+// TestDestinationRepairedHasNoProblem: a guest that landed tells of no fault that was repaired, nor of its agent's
+// restart, which came after it was let go.
 func TestDestinationRepairedHasNoProblem(t *testing.T) {
 	for landing, effect := range map[Landing]Effect{Adopting: Adopt, Leaving: Leave} {
 		d, _ := arrive(t, Destination{}, landings[landing]...)

@@ -130,13 +130,15 @@ type Plan struct {
 	Next      []Address     `json:"next"`           // addresses at the destination; same as Held's first where the address is kept
 	Active    int           `json:"active"`         // index of the NIC that is active at the source
 	Fits      int           `json:"fits,omitempty"` // largest packet of the guest that the tunnel carries in one piece, bytes; 0: not known
-	// Paths are the pairs of uplinks that memory and disks take, the best first: addresses of From's and of To's. Empty: as the hosts' configurations have them.
+	// Paths are the pairs of uplinks that memory and disks take, the best first: addresses of From's and of To's.
+	// Empty: as the hosts' configurations have them.
 	Paths [][2]netip.Addr `json:"paths,omitempty"`
 	// Connections are the MPTCP connections that there were in check: thousands take their time.
 	Connections int `json:"connections,omitempty"`
 }
 
-// KeepsAddress says whether the guest keeps its address for good. What it has beside its current ones is kept while something needs it (Leases).
+// KeepsAddress says whether the guest keeps its address for good. What it has beside its current ones is kept while
+// something needs it (Leases).
 func (p Plan) KeepsAddress() bool { return p.Network == "tunnel" }
 
 // OwnPath says whether memory takes our own data path.

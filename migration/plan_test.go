@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestWrittenAddresses: what of a guest's addresses cannot be meant is refused in one line: they become routes, and arguments of commands.
+// TestWrittenAddresses: what of a guest's addresses cannot be meant is refused in one line: they become routes, and
+// arguments of commands.
 func TestWrittenAddresses(t *testing.T) {
 	prefix := netip.MustParsePrefix("10.1.1.20/24")
 	zoned := func(zone string) netip.Addr { return netip.MustParseAddr("fe80::1").WithZone(zone) }

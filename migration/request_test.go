@@ -86,7 +86,8 @@ func TestBufferOfARequest(t *testing.T) {
 	}
 }
 
-// TestRequestAtItsBounds: what is just enough, or just not too much, is taken; where no guest is named, what is refused is of all.
+// TestRequestAtItsBounds: what is just enough, or just not too much, is taken; where no guest is named, what is refused
+// is of all.
 func TestRequestAtItsBounds(t *testing.T) {
 	for _, req := range []Request{
 		{Downtime: time.Millisecond}, {Downtime: time.Minute}, {Bandwidth: LeastBandwidth}, {Buffer: leastBuffer},

@@ -178,8 +178,9 @@ func beginsAgain(t *testing.T, broken Input) {
 	ends("the guest is gone", gone)
 }
 
-// TestSourceHooksWereAsked: what has told hooks that it begins has to tell them that it came to nothing, also where it began again since, and its next
-// try ends before it would ask them. One of which they have not heard tells them nothing.
+// TestSourceHooksWereAsked: what has told hooks that it begins has to tell them that it came to nothing, also where it
+// began again since, and its next try ends before it would ask them. One of which they have not heard tells them
+// nothing.
 func TestSourceHooksWereAsked(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		for at, step := range wantSteps[:slices.IndexFunc(wantSteps, isRelease)] {

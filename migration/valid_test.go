@@ -46,7 +46,8 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// TestZones: text behind an address is a device's name, or another host could have it taken for whatever comes behind addresses.
+// TestZones: text behind an address is a device's name, or another host could have it taken for whatever comes behind
+// addresses.
 func TestZones(t *testing.T) {
 	for zone, ok := range map[string]bool{"": true, "br0": true, "lan0.5": true, "x publish=254": false, "x\x1b[31m": false, "é": false, "a/b": false, "0123456789abcdef": false} {
 		router := netip.MustParseAddr("fe80::1").WithZone(zone)

@@ -83,8 +83,8 @@ func TestAdvertise(t *testing.T) {
 	w.like(before, "hb", "after Clear")
 }
 
-// TestAdvertiseWhatJustFits: a router that leaves out its own link-layer address, and says as much beside as one packet carries, is heard at a tap as it
-// is on its link: the guest asks who has its address.
+// TestAdvertiseWhatJustFits: a router that leaves out its own link-layer address, and says as much beside as one packet
+// carries, is heard at a tap as it is on its link: the guest asks who has its address.
 func TestAdvertiseWhatJustFits(t *testing.T) {
 	w := newWorld(t, "wireguard")
 	w.listensToRouters("gb", "eth0")

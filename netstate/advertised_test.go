@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestAdvertisedAsItWasSaid: what a router said is said again as it was, but for its link-layer address: options too that may be read
-// only, or are not known. One of those, which anybody on the LAN may send, kept a guest from hearing any router.
+// TestAdvertisedAsItWasSaid: what a router said is said again as it was, but for its link-layer address: options too
+// that may be read only, or are not known. One of those, which anybody on the LAN may send, kept a guest from hearing
+// any router.
 func TestAdvertisedAsItWasSaid(t *testing.T) {
 	head := []byte{routerAdvertises, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0}
 	noFlags := []byte{26, 1, 0, 0, 0, 0, 0, 0}                                 // RFC 5175 §4

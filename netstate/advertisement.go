@@ -100,9 +100,10 @@ func advertisementOf(frame []byte) (Advertisement, error) {
 	return a, a.Check()
 }
 
-// frame has the router say it at mac: whoever believes it sends there. But for its link-layer address it says what it said: there are
-// options that package ndp reads and does not write, or writes otherwise. Where that address would make it longer than most bytes of IPv6 it has none:
-// hosts ask for it then, as they did where the router itself left it out (§6.2.3).
+// frame has the router say it at mac: whoever believes it sends there. But for its link-layer address it says what it
+// said: there are options that package ndp reads and does not write, or writes otherwise. Where that address would make
+// it longer than most bytes of IPv6 it has none: hosts ask for it then, as they did where the router itself left it out
+// (§6.2.3).
 func (a Advertisement) frame(mac net.HardwareAddr, most int) ([]byte, error) {
 	if err := a.Check(); err != nil {
 		return nil, err

@@ -33,7 +33,8 @@ func TestBridgeMadeAnew(t *testing.T) {
 	}
 }
 
-// TestNoCounterIsLeft: an address that a guest has no more is not counted any more, however long other guests keep the table.
+// TestNoCounterIsLeft: an address that a guest has no more is not counted any more, however long other guests keep the
+// table.
 func TestNoCounterIsLeft(t *testing.T) {
 	w := newWorld(t, tunnel.WireGuard)
 	w.tunnel("gw1", "4790")

@@ -32,9 +32,9 @@ func Announce(device string, addr netip.Addr, mac net.HardwareAddr) error {
 }
 
 // Introduce has the router behind device know that addr is at mac before it has anything for it: it is asked by that
-// address for its own, and whoever is asked keeps who asks (RFC 826, RFC 4861 §7.2.3). What is merely announced only replaces
-// what neighbours know already. An error is of a device that is not there or sends nothing, or of addresses of two families;
-// that nobody heard it is none.
+// address for its own, and whoever is asked keeps who asks (RFC 826, RFC 4861 §7.2.3). What is merely announced only
+// replaces what neighbours know already. An error is of a device that is not there or sends nothing, or of addresses of
+// two families; that nobody heard it is none.
 func Introduce(device string, addr netip.Addr, mac net.HardwareAddr, router netip.Addr) error {
 	if addr.Is4() != router.Is4() {
 		return fmt.Errorf("introduce %s to %s: these are of two families", addr, router)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestAskClaimsNothing: an address that a client of DHCP is to take is asked for without ARP probes: one that looks for itself whether
-// anybody has it takes the sender for somebody who wants it, and declines it.
+// TestAskClaimsNothing: an address that a client of DHCP is to take is asked for without ARP probes: one that looks for
+// itself whether anybody has it takes the sender for somebody who wants it, and declines it.
 func TestAskClaimsNothing(t *testing.T) {
 	mac, addr := net.HardwareAddr{2, 0, 0, 0, 0, 1}, netip.MustParseAddr("10.1.1.10")
 	if n := len(questions(mac, addr)); n != 2 {

@@ -64,8 +64,8 @@ func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules [
 	return rules
 }
 
-// redirected are the MACs to which neighbours here may send what the host has to route: at home that of another NIC, or the bridge floods it, and
-// no NIC that is up takes it; of a guest that is leaving all.
+// redirected are the MACs to which neighbours here may send what the host has to route: at home that of another NIC, or
+// the bridge floods it, and no NIC that is up takes it; of a guest that is leaving all.
 func (v Visiting) redirected() (macs []net.HardwareAddr) {
 	if v.Active {
 		macs = append(macs, v.MAC)

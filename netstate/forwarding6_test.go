@@ -8,8 +8,8 @@ import (
 	"godwit/netstate/internal/nettest"
 )
 
-// TestForwardingOfOthers: a host that somebody makes a router of IPv6 while a guest is here, where it forwards already, goes on
-// forwarding when the guest has gone, by the routes that it has; one that nobody made one does not.
+// TestForwardingOfOthers: a host that somebody makes a router of IPv6 while a guest is here, where it forwards already,
+// goes on forwarding when the guest has gone, by the routes that it has; one that nobody made one does not.
 func TestForwardingOfOthers(t *testing.T) {
 	n := nettest.New(t, "h", "r")
 	n.Wire("h", "up0", "r", "up0")

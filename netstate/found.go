@@ -164,8 +164,8 @@ func CleanUp(keep []string) (removed []string, err error) {
 	return removed, errors.Join(append(errs, err)...)
 }
 
-// RemoveStrays removes all that Found calls stray and none of needed asks for: somebody may have taken the notes of those away, and
-// Set not have put them back yet. It says what that was.
+// RemoveStrays removes all that Found calls stray and none of needed asks for: somebody may have taken the notes of
+// those away, and Set not have put them back yet. It says what that was.
 func RemoveStrays(needed []State) (removed []string, err error) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"godwit/internal/checksum"
 )
 
-// FuzzFrames: whatever a guest, or its LAN, sends, what answers it is a whole frame, to whoever asked, with a sum that is right, and for
-// an address that is answered for.
+// FuzzFrames: whatever a guest, or its LAN, sends, what answers it is a whole frame, to whoever asked, with a sum that
+// is right, and for an address that is answered for.
 func FuzzFrames(f *testing.F) {
 	own, guest := net.HardwareAddr{2, 0x67, 0, 0, 0, 1}, net.HardwareAddr{0x52, 0x54, 0, 0, 1, 0xa}
 	four, six := netip.MustParsePrefix("10.1.1.5/24"), netip.MustParsePrefix("fd00:1:1::5/64")

@@ -67,8 +67,8 @@ func TestKnownByAnotherMAC(t *testing.T) {
 	})
 }
 
-// TestKnownByAnotherMACWhileAway: what neighbours send to a guest that has left reaches it, whichever of its MACs they know; and
-// they are answered when they ask there whether it still has its address.
+// TestKnownByAnotherMACWhileAway: what neighbours send to a guest that has left reaches it, whichever of its MACs they
+// know; and they are answered when they ask there whether it still has its address.
 func TestKnownByAnotherMACWhileAway(t *testing.T) {
 	w := newWorld(t, "vxlan")
 	w.echo("gb")
@@ -105,8 +105,8 @@ func TestKnownByAnotherMACWhileAway(t *testing.T) {
 	})
 }
 
-// TestNeighboursFollowWhoLeaves: a visitor goes home to another host on this link: what neighbours still send here, to either MAC of its
-// guest, goes there, and what it sends goes its old way; when it stays after all, all is as before.
+// TestNeighboursFollowWhoLeaves: a visitor goes home to another host on this link: what neighbours still send here, to
+// either MAC of its guest, goes there, and what it sends goes its old way; when it stays after all, all is as before.
 func TestNeighboursFollowWhoLeaves(t *testing.T) {
 	w := newWorld(t, "vxlan")
 	a, b := w.echo("ga"), w.echo("gb")
@@ -205,8 +205,8 @@ func left() netstate.State {
 	return s
 }
 
-// TestCameBackWithoutOne: a guest is back with one of its addresses, and its home leads another one away still, which it gave up elsewhere: that
-// closes none of the taps that it has now.
+// TestCameBackWithoutOne: a guest is back with one of its addresses, and its home leads another one away still, which
+// it gave up elsewhere: that closes none of the taps that it has now.
 func TestCameBackWithoutOne(t *testing.T) {
 	w := newWorld(t, "vxlan")
 	w.echo("ga")

@@ -51,8 +51,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKilledBeforeAFlip: what a change that was cut short has written down, and not made, is not taken for what is there by who flips what it was
-// about, as where an agent was killed twice as it led to a guest again.
+// TestKilledBeforeAFlip: what a change that was cut short has written down, and not made, is not taken for what is
+// there by who flips what it was about, as where an agent was killed twice as it led to a guest again.
 func TestKilledBeforeAFlip(t *testing.T) {
 	w := newWorld(t, "wireguard")
 	before := w.dumps()

@@ -18,7 +18,8 @@ const lastingWord = "neigh/"
 
 func (n neighbour) key() string { return lastingWord + n.dev + "/" + n.addr.String() }
 
-// others is the MAC of a permanent neighbour of somebody else's in n's place, "": there is none. It lists them once per operation.
+// others is the MAC of a permanent neighbour of somebody else's in n's place, "": there is none. It lists them once per
+// operation.
 func (k *kernel) others(n neighbour) (string, error) {
 	if k.lasting == nil {
 		all := map[string]string{}

@@ -10,8 +10,8 @@ import (
 	"godwit/netstate/internal/nettest"
 )
 
-// TestNeighbourOfTheOperatorComesBack: a permanent neighbour that was there before a guest's is there again when that goes, as it was; where there
-// was none, none is left, nor what somebody has put there meanwhile taken away.
+// TestNeighbourOfTheOperatorComesBack: a permanent neighbour that was there before a guest's is there again when that
+// goes, as it was; where there was none, none is left, nor what somebody has put there meanwhile taken away.
 func TestNeighbourOfTheOperatorComesBack(t *testing.T) {
 	n := nettest.New(t, "h")
 	n.IP("h", "link add br-guest type bridge\nlink set br-guest up\ntuntap add gw0 mode tun\nlink set gw0 up")

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestPublishedLeaves: what speakers of BGP announce is theirs no more once its guest goes home, and what comes until routers have heard
-// that goes after it, by whichever device it comes; before, and where the guest is here again, it goes to the guest.
+// TestPublishedLeaves: what speakers of BGP announce is theirs no more once its guest goes home, and what comes until
+// routers have heard that goes after it, by whichever device it comes; before, and where the guest is here again, it
+// goes to the guest.
 func TestPublishedLeaves(t *testing.T) {
 	v := Visiting{
 		Addr: netip.MustParseAddr("10.1.1.10"), MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Tap: "gwt1a", Taps: []string{"gwt1a"},

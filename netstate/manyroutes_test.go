@@ -12,8 +12,8 @@ import (
 	"godwit/netstate/internal/nettest"
 )
 
-// TestRouteAmongMany: of a route that is there already it is asked whether it is ours, and not for all that are beside it, of which a router has hundreds
-// of thousands.
+// TestRouteAmongMany: of a route that is there already it is asked whether it is ours, and not for all that are beside
+// it, of which a router has hundreds of thousands.
 func TestRouteAmongMany(t *testing.T) {
 	n := nettest.New(t, "h")
 	n.IP("h", "link add d0 type bridge\nlink set d0 up\naddr add 10.0.0.1/24 dev d0\naddr add fd00::1/64 dev d0 nodad")

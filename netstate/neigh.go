@@ -122,7 +122,8 @@ func (k *kernel) ourNeighbours() ([]resource, error) {
 	return found, nil
 }
 
-// listNeighbours are those of this namespace, as the messages of the kernel, which say who made each; flags: 0, or NTF_PROXY.
+// listNeighbours are those of this namespace, as the messages of the kernel, which say who made each; flags: 0, or
+// NTF_PROXY.
 func listNeighbours(fam int, flags uint8) ([][]byte, error) {
 	msgs, err := dump.Whole(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)

@@ -154,7 +154,8 @@ func pinsABridge([]string) int {
 	return 0
 }
 
-// TestKilledAsItPins: an agent that is killed at any moment while it pins a bridge's MAC takes no neighbour of the operator along.
+// TestKilledAsItPins: an agent that is killed at any moment while it pins a bridge's MAC takes no neighbour of the
+// operator along.
 func TestKilledAsItPins(t *testing.T) {
 	const many = 2000
 	n := nettest.New(t, "h")

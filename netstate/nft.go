@@ -13,9 +13,10 @@ import (
 	"godwit/netstate/dump"
 )
 
-// batchRoom is room for one transaction, bytes, and as much for what nftables answers to it: a batch is one
-// message, which is refused where it does not fit (EMSGSIZE), and each of its own is answered, all at once, and what
-// does not fit fails the whole (ENOBUFS). The batches of a guest with thirty addresses have more than the 208 KiB that are the default.
+// batchRoom is room for one transaction, bytes, and as much for what nftables answers to it: a batch is one message,
+// which is refused where it does not fit (EMSGSIZE), and each of its own is answered, all at once, and what does not
+// fit fails the whole (ENOBUFS). The batches of a guest with thirty addresses have more than the 208 KiB that are the
+// default.
 const batchRoom = 4 << 20
 
 func openNFT() (*nftables.Conn, error) {

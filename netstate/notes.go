@@ -17,8 +17,8 @@ import (
 //	offlink tap=t1a routers=fe80::1
 //	active addr=10.1.1.5
 //
-// Active addresses stand last, so that flipping only adds lines. The guest is noted as unfinished, after all else, while what the notes
-// speak of is being made or removed: who finds it so knows that some of that may not be there.
+// Active addresses stand last, so that flipping only adds lines. The guest is noted as unfinished, after all else,
+// while what the notes speak of is being made or removed: who finds it so knows that some of that may not be there.
 
 // notes writes a state down. mac is the bridge's.
 func notes(s State, mac net.HardwareAddr) []string {
@@ -117,9 +117,9 @@ func words(kind string, pairs ...string) string {
 	return out
 }
 
-// readNotes is the inverse of notes. Lines may come twice: where Set was cut
-// short, the old and the new wish stand side by side. Kinds that are not known are those of a newer release, which was here before
-// this one, and passed over: an error would keep this host from setting, clearing and looking at any guest's state.
+// readNotes is the inverse of notes. Lines may come twice: where Set was cut short, the old and the new wish stand side
+// by side. Kinds that are not known are those of a newer release, which was here before this one, and passed over: an
+// error would keep this host from setting, clearing and looking at any guest's state.
 func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 	s := State{Guest: guest}
 	var bridgeMAC net.HardwareAddr

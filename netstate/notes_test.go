@@ -32,8 +32,8 @@ func FuzzNotes(f *testing.F) {
 	})
 }
 
-// TestNotesOfANewerRelease: a kind that is not known here is passed over, where a release that knows it was rolled back; what is known,
-// and wrong, is still an error.
+// TestNotesOfANewerRelease: a kind that is not known here is passed over, where a release that knows it was rolled
+// back; what is known, and wrong, is still an error.
 func TestNotesOfANewerRelease(t *testing.T) {
 	known := []string{
 		"guest bridge=br-guest lan=lan0 taps=t1a mac=52:54:00:00:00:01",

@@ -59,8 +59,9 @@ func TestAsksNoServerOfAnotherLink(t *testing.T) {
 	nettest.Eventually(t, "a NIC of this link is heard", 3*time.Second, func() bool { return heard("visitor4") })
 }
 
-// TestRenewsWhatAServerGave: a visitor that is given an address by DHCP here goes on asking the server of its own link, which gave it
-// the one that it had, and nobody else by that NIC; and none by the other one. What was given by an agent is renewed at the tap alone.
+// TestRenewsWhatAServerGave: a visitor that is given an address by DHCP here goes on asking the server of its own link,
+// which gave it the one that it had, and nobody else by that NIC; and none by the other one. What was given by an agent
+// is renewed at the tap alone.
 func TestRenewsWhatAServerGave(t *testing.T) {
 	w := newWorld(t, "vxlan")
 	w.IP("ga", "link set dev eth0 down")

@@ -8,7 +8,8 @@ import (
 	"godwit/netstate/internal/nettest"
 )
 
-// TestClosesItsOwn: what was opened for one address is closed, by all devices that it names, and nothing that was opened for others.
+// TestClosesItsOwn: what was opened for one address is closed, by all devices that it names, and nothing that was
+// opened for others.
 func TestClosesItsOwn(t *testing.T) {
 	n := nettest.New(t, "h")
 	n.Run("h", "nft", "add table inet fw; add chain inet fw f { type filter hook forward priority 0; policy drop; }; add rule inet fw f ct state established accept")

@@ -9,8 +9,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestOtherRules: each of our rules is known by what the kernel has of it, also where an earlier release made it. What our helper makes in a guest,
-// which may be a host of other guests, is none: it was called stray, and told as removed each time that an agent started there.
+// TestOtherRules: each of our rules is known by what the kernel has of it, also where an earlier release made it. What
+// our helper makes in a guest, which may be a host of other guests, is none: it was called stray, and told as removed
+// each time that an agent started there.
 func TestOtherRules(t *testing.T) {
 	addr := netip.MustParseAddr("10.1.1.10")
 	for _, r := range []policyRule{here(addr), arriving(addr, "gwt-1"), {dst: addr, priority: PriorityArriving, own: true}, leaving(addr), returning(addr),

@@ -11,8 +11,8 @@ import (
 )
 
 // pinMAC makes the MAC that a bridge has its own. The kernel forgets all neighbours there whenever one is set, also
-// those that the operator made permanent, which are put back: in the same call, which a process that is killed has done as a whole,
-// or not at all.
+// those that the operator made permanent, which are put back: in the same call, which a process that is killed has done
+// as a whole, or not at all.
 func pinMAC(bridge netlink.Link) error {
 	lasting, err := permanentNeighbours(bridge.Attrs().Index)
 	if err != nil {
@@ -26,8 +26,8 @@ func pinMAC(bridge netlink.Link) error {
 	return executeTogether(append([]*nl.NetlinkRequest{pin}, lasting...))
 }
 
-// executeTogether has the kernel carry requests out one after the other in one call, each whatever comes of those before it. The error
-// is of the first that fails.
+// executeTogether has the kernel carry requests out one after the other in one call, each whatever comes of those
+// before it. The error is of the first that fails.
 func executeTogether(reqs []*nl.NetlinkRequest) error {
 	var all []byte
 	for i, req := range reqs {

@@ -34,9 +34,10 @@ func returning(a netip.Addr) policyRule { return policyRule{src: a, priority: Pr
 // linkLocals are all link-local addresses of IPv6.
 var linkLocals = netip.MustParsePrefix("fe80::/10")
 
-// hears lists what the host needs to hear neighbours of a bridge without an address of their subnet: they answer its questions by
-// IPv6 from addresses to which it has another way, and firewalls that look for the way back to a sender (firewalld's
-// IPv6_rpfilter, by default) drop that. The host asks from its link-local address, and nothing else is sent to them from such.
+// hears lists what the host needs to hear neighbours of a bridge without an address of their subnet: they answer its
+// questions by IPv6 from addresses to which it has another way, and firewalls that look for the way back to a sender
+// (firewalld's IPv6_rpfilter, by default) drop that. The host asks from its link-local address, and nothing else is
+// sent to them from such.
 func hears(bridge string, of netip.Prefix) []resource {
 	if of = of.Masked(); !of.Addr().Is6() || linkLocals.Contains(of.Addr()) {
 		return nil
@@ -83,8 +84,9 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// formerly is what the priorities of an earlier release were higher by. Such a rule is not stray where one of now is wanted; but that is
-// missing until it is set: beside guests led by the numbers of now, what such a rule leads to would come after what leads away.
+// formerly is what the priorities of an earlier release were higher by. Such a rule is not stray where one of now is
+// wanted; but that is missing until it is set: beside guests led by the numbers of now, what such a rule leads to would
+// come after what leads away.
 const formerly = 6656
 
 // earlier is r as an earlier release made it.
@@ -149,8 +151,8 @@ func ourRules(fam int) ([]policyRule, error) {
 	return ours, nil
 }
 
-// readPolicyRule is the inverse of message; false: it is none of ours. A host may be a guest itself, and our helper there marks its rules alike
-// (guest.RuleProtocol), by another priority.
+// readPolicyRule is the inverse of message; false: it is none of ours. A host may be a guest itself, and our helper
+// there marks its rules alike (guest.RuleProtocol), by another priority.
 func readPolicyRule(m *netlink.Rule, fam int) (policyRule, bool) {
 	r := policyRule{iif: m.IifName, priority: m.Priority}
 	if n := r.now().priority; m.Protocol != Protocol || m.Src == nil && m.Dst == nil || n < PriorityHere || n > PriorityHears {

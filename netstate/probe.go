@@ -22,8 +22,9 @@ func Probe(ctx context.Context, device string, addr netip.Addr) (inUse bool, by 
 	return inUse, by, wrap(err, "probe %s on %s", addr, device)
 }
 
-// Ask is Probe for an address that somebody is to take just now: without ARP probes, by which one that looks for
-// itself whether anybody has it, as clients of DHCP do, would hear that another host wants it, and decline it (RFC 5227 §2.1.1).
+// Ask is Probe for an address that somebody is to take just now: without ARP probes, by which one that looks for itself
+// whether anybody has it, as clients of DHCP do, would hear that another host wants it, and decline it (RFC 5227
+// §2.1.1).
 func Ask(ctx context.Context, device string, addr netip.Addr) (inUse bool, by net.HardwareAddr, err error) {
 	inUse, by, err = probe(ctx, device, addr, politely)
 	return inUse, by, wrap(err, "ask for %s on %s", addr, device)

@@ -128,8 +128,8 @@ func (r route) ensure(k *kernel) error {
 	return wrap(err, "set route %s dev %s", r.dst, r.dev)
 }
 
-// foreign is an error where the route that is there already is not ours. A host may have hundreds of thousands of others, and all that
-// changes its network waits meanwhile: only ours are listed.
+// foreign is an error where the route that is there already is not ours. A host may have hundreds of thousands of
+// others, and all that changes its network waits meanwhile: only ours are listed.
 func (r route) foreign(m *netlink.Route) error {
 	h, err := strictly()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/google/nftables"
 )
 
-// TestShut: a chain that drops somewhere bars a guest's packets: by its policy, by a rule, or where it leads, at whatever depth; one of the other family does not.
+// TestShut: a chain that drops somewhere bars a guest's packets: by its policy, by a rule, or where it leads, at
+// whatever depth; one of the other family does not.
 func TestShut(t *testing.T) {
 	chain := func(family nftables.TableFamily, name string) fwChain { return fwChain{family, "filter", name} }
 	four, six, both := nftables.TableFamilyIPv4, nftables.TableFamilyIPv6, nftables.TableFamilyINet
@@ -31,7 +32,8 @@ func TestShut(t *testing.T) {
 	}
 }
 
-// TestStandsFor: who is answered for is a neighbour of the visitor's own link: neither the visitor itself, nor a router, nor somebody of elsewhere.
+// TestStandsFor: who is answered for is a neighbour of the visitor's own link: neither the visitor itself, nor a
+// router, nor somebody of elsewhere.
 func TestStandsFor(t *testing.T) {
 	s := &Answerer{of: []netip.Prefix{netip.MustParsePrefix("10.1.1.20/24"), netip.MustParsePrefix("fd00:1::20/64")}, but: []netip.Addr{netip.MustParseAddr("10.1.1.1")}}
 	for text, want := range map[string]bool{

@@ -32,8 +32,8 @@ ip route add unreachable 10.1.1.0/24 table 52; ip -6 route add unreachable fd00:
 	w.cleared(before, "web")
 }
 
-// TestRulesOfAnEarlierRelease: a host that leads a guest by the numbers of before has nothing stray, and is set anew as soon as
-// somebody looks; by those of now alone from then on.
+// TestRulesOfAnEarlierRelease: a host that leads a guest by the numbers of before has nothing stray, and is set anew as
+// soon as somebody looks; by those of now alone from then on.
 func TestRulesOfAnEarlierRelease(t *testing.T) {
 	w := newWorld(t, "wireguard")
 	before := w.dumps()
@@ -62,8 +62,8 @@ func TestRulesOfAnEarlierRelease(t *testing.T) {
 	w.cleared(before, "web")
 }
 
-// TestGuestOfAnEarlierRelease: of two guests of one home the second, which leaves after the agents of both hosts were upgraded, reaches the
-// first, which is away since before.
+// TestGuestOfAnEarlierRelease: of two guests of one home the second, which leaves after the agents of both hosts were
+// upgraded, reaches the first, which is away since before.
 func TestGuestOfAnEarlierRelease(t *testing.T) {
 	w := newWorld(t, "wireguard", "pa", "pb")
 	w.tunnel("gw1", "4790")
@@ -105,8 +105,9 @@ func (w *world) putBack(h string, s netstate.State) {
 	})
 }
 
-// TestUntrackedOfAnEarlierRelease: what an earlier release has left alone of connection tracking by fewer rules is missed, and by those of
-// now from then on, as is what somebody has taken out of a chain; other addresses' chains stay as they are.
+// TestUntrackedOfAnEarlierRelease: what an earlier release has left alone of connection tracking by fewer rules is
+// missed, and by those of now from then on, as is what somebody has taken out of a chain; other addresses' chains stay
+// as they are.
 func TestUntrackedOfAnEarlierRelease(t *testing.T) {
 	w := newWorld(t, "wireguard")
 	before := w.dumps()
@@ -135,8 +136,8 @@ func TestUntrackedOfAnEarlierRelease(t *testing.T) {
 	w.cleared(before, "web")
 }
 
-// TestRemoveStrays: entries of a guest whose notes somebody took away are stray, unless who removes them says that they are needed; a guest's beside it
-// stay in any case, and what leads to it passes.
+// TestRemoveStrays: entries of a guest whose notes somebody took away are stray, unless who removes them says that they
+// are needed; a guest's beside it stay in any case, and what leads to it passes.
 func TestRemoveStrays(t *testing.T) {
 	w := newWorld(t, "wireguard")
 	w.tunnel("gw1", "4790")

@@ -7,8 +7,8 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// TestClearOfATapThatLeftItsBridge: a tap that somebody took out of its bridge, as who configures a host's network anew does, has
-// lost what the bridge knew of it: that is no reason to keep the rest of its guest's state for ever.
+// TestClearOfATapThatLeftItsBridge: a tap that somebody took out of its bridge, as who configures a host's network anew
+// does, has lost what the bridge knew of it: that is no reason to keep the rest of its guest's state for ever.
 func TestClearOfATapThatLeftItsBridge(t *testing.T) {
 	w := newWorld(t, tunnel.WireGuard)
 	w.set("hb", abroad())

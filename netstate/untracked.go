@@ -74,7 +74,8 @@ func (u untracked) ensure(*kernel) error {
 	return wrap(err, "leave %s untracked", u.addr)
 }
 
-// make has the chain hold rules instead of what it held (anew), in one transaction: at any instant packets meet the one or the other.
+// make has the chain hold rules instead of what it held (anew), in one transaction: at any instant packets meet the one
+// or the other.
 func (u untracked) make(rules []bridgeRule, anew bool) error {
 	return batch(func(c *nftables.Conn) error {
 		t := c.AddTable(untrackedTable())

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFirewallOfTheWayBack: hosts that drop what comes from where they have no way back to, in IPv6 as firewalld does by default,
-// hear the router and neighbours of a guest all the same, while it is away and when it is home again.
+// TestFirewallOfTheWayBack: hosts that drop what comes from where they have no way back to, in IPv6 as firewalld does
+// by default, hear the router and neighbours of a guest all the same, while it is away and when it is home again.
 func TestFirewallOfTheWayBack(t *testing.T) {
 	w := newWorld(t, "wireguard", "pa")
 	w.peer("ha", "pa")

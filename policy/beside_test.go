@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestBeside: what others send over the same paths takes its time, as much of it as they have, and no more than as much as this one or their limit; where
-// the paths are not what is waited for, none; nor to a guest that stands still.
+// TestBeside: what others send over the same paths takes its time, as much of it as they have, and no more than as much
+// as this one or their limit; where the paths are not what is waited for, none; nor to a guest that stands still.
 func TestBeside(t *testing.T) {
 	const memory, rate = 100 << 20, 100_000_000
 	copied := framing * memory / (carriedShare * rate / 8) // seconds

@@ -31,9 +31,10 @@ type Seeded struct {
 	Waits bool  // the guest's writes will have to wait for the copy
 }
 
-// Seeding foresees how disks are copied by paths that carry so many bytes per second: all that they hold once, by large requests, and then what
-// was written meanwhile, over and over, by requests as small as those writes were apart. The copy of a disk has been made when for once nothing
-// of it is under way; where the guest's writes leave no such moment, they are made to wait (Seeding.See).
+// Seeding foresees how disks are copied by paths that carry so many bytes per second: all that they hold once, by large
+// requests, and then what was written meanwhile, over and over, by requests as small as those writes were apart. The
+// copy of a disk has been made when for once nothing of it is under way; where the guest's writes leave no such moment,
+// they are made to wait (Seeding.See).
 func (d DiskFacts) Seeding(carried float64) (out Seeded) {
 	if d.Bytes <= 0 {
 		return Seeded{}

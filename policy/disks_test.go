@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSeedingIsForeseen: a disk that nobody writes to goes once, as fast as its path takes it; what is written meanwhile goes in small requests, of which a long
-// path carries a few at a time, until the guest's writes have to wait.
+// TestSeedingIsForeseen: a disk that nobody writes to goes once, as fast as its path takes it; what is written
+// meanwhile goes in small requests, of which a long path carries a few at a time, until the guest's writes have to
+// wait.
 func TestSeedingIsForeseen(t *testing.T) {
 	const mib = 1 << 20
 	carried := 0.95 * 100e6 / 8
@@ -38,7 +39,8 @@ func TestSeedingIsForeseen(t *testing.T) {
 	}
 }
 
-// TestSeedingForecastEnds: whatever is said of disks, something is foreseen, no less for twice as much that they hold, and no less where they are written to.
+// TestSeedingForecastEnds: whatever is said of disks, something is foreseen, no less for twice as much that they hold,
+// and no less where they are written to.
 func TestSeedingForecastEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := DiskFacts{

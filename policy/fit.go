@@ -58,9 +58,11 @@ type Look struct {
 	Tail    int64 // bytes of device state that follow, as they are sent; 0: as QEMU writes it
 	// Work is how long what remains takes to handle, where that is longer than its bytes take; see Handling.
 	Work time.Duration
-	// Kept is the share of what remains that is kept back for the pause, as it is written again and again: no round makes it less.
+	// Kept is the share of what remains that is kept back for the pause, as it is written again and again: no round
+	// makes it less.
 	Kept float64
-	// Release is how long the release is on its way, beside the last of memory, and maybe over a longer path; 0: no longer than that.
+	// Release is how long the release is on its way, beside the last of memory, and maybe over a longer path; 0: no
+	// longer than that.
 	Release time.Duration
 	// Disks is how long disks take to be in sync once the guest is stopped, before the last of memory.
 	Disks time.Duration

@@ -166,8 +166,9 @@ func TestSee(t *testing.T) {
 	}
 }
 
-// TestPassesOfMinutes: looks at our own data path are rounds of their own, of which there are many in each pass over memory. Over a slow path ever
-// less is left of a pass, for minutes: the copy goes on while passes get shorter, and is given up when they do not.
+// TestPassesOfMinutes: looks at our own data path are rounds of their own, of which there are many in each pass over
+// memory. Over a slow path ever less is left of a pass, for minutes: the copy goes on while passes get shorter, and is
+// given up when they do not.
 func TestPassesOfMinutes(t *testing.T) {
 	const rest = 8 // MB that wait when the next pass begins, at 1 MB/s
 	for _, c := range []struct {
@@ -203,7 +204,8 @@ func TestPassesOfMinutes(t *testing.T) {
 	}
 }
 
-// TestBarely: a copy whose rounds get no shorter is known for one after a while, one that gains is none, and one that fits ends.
+// TestBarely: a copy whose rounds get no shorter is known for one after a while, one that gains is none, and one that
+// fits ends.
 func TestBarely(t *testing.T) {
 	for name, c := range map[string]struct {
 		left []int64 // MB at 10 MB/s, as each round begins, one a second

@@ -41,8 +41,8 @@ func (c Copied) Foresee(foreseen int64) int64 {
 // Began is Copied.Took of a copy that took so long from its first byte on, as of a guest that stood still for it.
 func Began(took time.Duration) time.Duration { return took + beginning }
 
-// Between is what is foreseen of what is no less than one and no more than the other, where nothing tells more: it is wrong by the same factor at most,
-// whichever it comes to.
+// Between is what is foreseen of what is no less than one and no more than the other, where nothing tells more: it is
+// wrong by the same factor at most, whichever it comes to.
 func Between(least, most int64) int64 {
 	return int64(math.Sqrt(float64(least)) * math.Sqrt(float64(max(least, most))))
 }

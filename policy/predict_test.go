@@ -95,8 +95,8 @@ func TestPredictWritten(t *testing.T) {
 	}
 }
 
-// TestPredictSettles: where rounds get no shorter before what is left meets the budget that is foreseen, with what always waits in a hypervisor's
-// connections then; not where they do, nor where the rest follows.
+// TestPredictSettles: where rounds get no shorter before what is left meets the budget that is foreseen, with what
+// always waits in a hypervisor's connections then; not where they do, nor where the rest follows.
 func TestPredictSettles(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts Facts
@@ -191,8 +191,8 @@ func TestPredictFollows(t *testing.T) {
 	}
 }
 
-// TestPredictFollowsBeyondBudget: a guest whose rest follows it stands still as long as one that has all, and no budget keeps that shorter: what QEMU
-// reads as it loads devices goes before.
+// TestPredictFollowsBeyondBudget: a guest whose rest follows it stands still as long as one that has all, and no budget
+// keeps that shorter: what QEMU reads as it loads devices goes before.
 func TestPredictFollowsBeyondBudget(t *testing.T) {
 	for _, rtt := range []time.Duration{4 * ms, 40 * ms, 300 * ms} {
 		f := Facts{Memory: 256 << 20, Content: 256 << 20, Rate: 100_000_000, RTT: rtt, Budget: time.Second, Tail: PackedTail}
@@ -250,9 +250,9 @@ func TestPredictIsMonotone(t *testing.T) {
 	})
 }
 
-// costs checks that a costs at least as much as b, but for rounding; and, where the same is written again and again, for
-// one round: copying ends that much sooner where rounds gain nothing, with one that is shorter than the budget, and leaves some
-// more or less, a third at most, to a pause that no budget bounds.
+// costs checks that a costs at least as much as b, but for rounding; and, where the same is written again and again,
+// for one round: copying ends that much sooner where rounds gain nothing, with one that is shorter than the budget, and
+// leaves some more or less, a third at most, to a pause that no budget bounds.
 func costs(t *rapid.T, what string, a, b Facts) {
 	x, y := Predict(a), Predict(b)
 	less, fewer, still := ms, int64(1), ms

@@ -42,8 +42,9 @@ func (l Loses) Arrives(bytes float64) time.Duration {
 	return l.RTT + time.Duration(max(1, math.Log(packets)/math.Log(1/l.Share))*float64(l.RTT))
 }
 
-// startup is what a connection takes to get going beside the time that its bytes take at full rate, of bytes per second: each
-// round trip carries twice as much as the one before, until the path is full. Few bytes are there before that.
+// startup is what a connection takes to get going beside the time that its bytes take at full rate, of bytes per
+// second: each round trip carries twice as much as the one before, until the path is full. Few bytes are there before
+// that.
 func startup(bytes, carried float64, rtt time.Duration) time.Duration {
 	full := carried * rtt.Seconds() // on their way at once
 	doublings := math.Log2(min(bytes, full) / (initial * segment))

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestLosesCarries: what is lost bounds what a connection carries, the more the longer its round trips are; what is not lost, nothing.
+// TestLosesCarries: what is lost bounds what a connection carries, the more the longer its round trips are; what is not
+// lost, nothing.
 func TestLosesCarries(t *testing.T) {
 	for _, c := range []struct {
 		loss        float64

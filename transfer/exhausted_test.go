@@ -11,8 +11,8 @@ import (
 	"godwit/internal/lasting/lastingtest"
 )
 
-// TestDiskIsHeardAgain: a disk's connection that comes as the host has no descriptor left is carried when there is one again. Without
-// that the disk's path is gone, and no other comes by it.
+// TestDiskIsHeardAgain: a disk's connection that comes as the host has no descriptor left is carried when there is one
+// again. Without that the disk's path is gone, and no other comes by it.
 func TestDiskIsHeardAgain(t *testing.T) {
 	near, ours := net.Pipe()
 	far, theirs := net.Pipe()

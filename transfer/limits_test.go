@@ -79,8 +79,9 @@ func tlsConfigs(t *testing.T) (server, client *tls.Config) {
 		&tls.Config{RootCAs: pool}
 }
 
-// TestBandwidthOfAllStreamsTogether: two streams bring 1 MiB, the first half of it by a limit of theirs that lets none of it come sooner,
-// however fast the machine is; by a new one, under which they go on at once, the rest comes long before the old one would have let it.
+// TestBandwidthOfAllStreamsTogether: two streams bring 1 MiB, the first half of it by a limit of theirs that lets none
+// of it come sooner, however fast the machine is; by a new one, under which they go on at once, the rest comes long
+// before the old one would have let it.
 func TestBandwidthOfAllStreamsTogether(t *testing.T) {
 	const half, rate = 512 << 10, 2 << 20
 	r := newRig(t, nil)

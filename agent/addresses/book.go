@@ -1,9 +1,9 @@
-// Package addresses knows which addresses of its host's site a guest may be given: no guest has one of those, was promised it, or
-// comes with it, it is none that no guest may have, such as the router's, and nobody answers for it on the LAN. What another guest
-// has left lately is given last.
+// Package addresses knows which addresses of its host's site a guest may be given: no guest has one of those, was
+// promised it, or comes with it, it is none that no guest may have, such as the router's, and nobody answers for it on
+// the LAN. What another guest has left lately is given last.
 //
-// Which addresses the guests here have is not known here but asked of the agent (New). That happens with a lock of the Book held: who holds
-// a lock that the agent takes to answer asks a Book for nothing but Leave.
+// Which addresses the guests here have is not known here but asked of the agent (New). That happens with a lock of the
+// Book held: who holds a lock that the agent takes to answer asks a Book for nothing but Leave.
 //
 // A Book lives with its agent. One that is started anew has promised nothing, and keeps nothing back.
 package addresses
@@ -37,8 +37,8 @@ type promise struct {
 	until time.Time
 }
 
-// New makes the book of a host. taken says which addresses guests there have, or come with, and whose each is; it is called with
-// the book's lock held.
+// New makes the book of a host. taken says which addresses guests there have, or come with, and whose each is; it is
+// called with the book's lock held.
 func New(c *config.Config, taken func() map[netip.Addr]string) *Book {
 	return &Book{config: c, taken: taken}
 }
@@ -54,8 +54,8 @@ func (b *Book) Promise(addr netip.Addr, guest string) error {
 	return nil
 }
 
-// PromiseNext keeps a guest's next addresses for it, as Promise does, until it is admitted with them: what was promised in its check may be
-// over. Those that it has here already are its own, as its prepare is asked again.
+// PromiseNext keeps a guest's next addresses for it, as Promise does, until it is admitted with them: what was promised
+// in its check may be over. Those that it has here already are its own, as its prepare is asked again.
 func (b *Book) PromiseNext(plan migration.Plan) error {
 	if plan.KeepsAddress() {
 		return nil
@@ -75,8 +75,8 @@ func (b *Book) PromiseNext(plan migration.Plan) error {
 	return nil
 }
 
-// Claim has claim look at the addresses that the guest cannot get, and whose they are, and give it some: nobody is promised one
-// meanwhile. Of two guests that come with the same at once one gets it.
+// Claim has claim look at the addresses that the guest cannot get, and whose they are, and give it some: nobody is
+// promised one meanwhile. Of two guests that come with the same at once one gets it.
 func (b *Book) Claim(guest string, claim func(others map[netip.Addr]string) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -84,7 +84,8 @@ func TestPromiseEnds(t *testing.T) {
 	}
 }
 
-// TestPromiseNext: next addresses are promised all together or not at all, and those that the guest has here already are its own.
+// TestPromiseNext: next addresses are promised all together or not at all, and those that the guest has here already
+// are its own.
 func TestPromiseNext(t *testing.T) {
 	one, two := netip.MustParseAddr("10.2.1.10"), netip.MustParseAddr("10.2.1.11")
 	has := map[netip.Addr]string{}
@@ -102,7 +103,8 @@ func TestPromiseNext(t *testing.T) {
 	refused(t, "a guest that keeps its addresses gets none", b.PromiseNext(plan), "")
 }
 
-// TestClaim: who claims an address sees those of guests here, and of others' promises, and not its own; nobody is promised one meanwhile.
+// TestClaim: who claims an address sees those of guests here, and of others' promises, and not its own; nobody is
+// promised one meanwhile.
 func TestClaim(t *testing.T) {
 	held, promised, own := netip.MustParseAddr("10.2.1.10"), netip.MustParseAddr("10.2.1.11"), netip.MustParseAddr("10.2.1.12")
 	has := map[netip.Addr]string{held: "db"}

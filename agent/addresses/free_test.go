@@ -13,7 +13,8 @@ import (
 	"godwit/netstate/netns"
 )
 
-// TestAskedForInAnotherFamily: an address that was asked for, and that this site has no use for, is refused, and not another one given.
+// TestAskedForInAnotherFamily: an address that was asked for, and that this site has no use for, is refused, and not
+// another one given.
 func TestAskedForInAnotherFamily(t *testing.T) {
 	b := ofRome(nil)
 	ask := func(want string) error {
@@ -136,8 +137,8 @@ func TestMoreGuestsThanTries(t *testing.T) {
 	refused(t, "the next", err, "")
 }
 
-// TestInUse: an address that somebody on the LAN has is not given, whether it was asked for or not; nor one of which that cannot be found out. Neither
-// stays promised.
+// TestInUse: an address that somebody on the LAN has is not given, whether it was asked for or not; nor one of which
+// that cannot be found out. Neither stays promised.
 func TestInUse(t *testing.T) {
 	name := agenttest.Bridged(t)
 	used, next := netip.MustParseAddr("10.2.1.10"), netip.MustParseAddr("10.2.1.11")

@@ -9,8 +9,9 @@ import (
 	"godwit/agent/config"
 )
 
-// An address that a guest has left is still in the caches of name servers and in clients' lists of addresses for a while: who
-// gets it next would be taken for that guest. It is given to others last, the one left longest ago before the rest.
+// An address that a guest has left is still in the caches of name servers and in clients' lists of addresses for a
+// while: who gets it next would be taken for that guest. It is given to others last, the one left longest ago before
+// the rest.
 
 // vacatedFor is how long an address is kept back, as long as a lease.
 const vacatedFor = config.DefaultLease

@@ -25,8 +25,8 @@ func NotForGuests(subnet config.Subnet, addr netip.Addr) string {
 	return ""
 }
 
-// Whose is what an address is that no guest may have, whoever says so: packets to it, and from it, would be led to that one, and
-// those of hosts and of other guests with them. own are this host's. "": it is none of these.
+// Whose is what an address is that no guest may have, whoever says so: packets to it, and from it, would be led to that
+// one, and those of hosts and of other guests with them. own are this host's. "": it is none of these.
 func (b *Book) Whose(addr netip.Addr, own []net.Addr) string {
 	at := func(u config.Uplink) bool { return u.Address.Unmap() == addr.Unmap() }
 	if Among(own, addr) || slices.ContainsFunc(b.config.Uplinks, at) {

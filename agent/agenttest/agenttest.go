@@ -119,7 +119,8 @@ func ChannelSocket(t *testing.T) (path string, hangUp func(), clients func() int
 	return path, hangUp, func() int { mu.Lock(); defer mu.Unlock(); return len(served) }
 }
 
-// OpensAfter has act do something of that kind (inotify(7)) to a file in dir, and open dir after that, which is for nothing but to sync it.
+// OpensAfter has act do something of that kind (inotify(7)) to a file in dir, and open dir after that, which is for
+// nothing but to sync it.
 func OpensAfter(t *testing.T, dir string, kind uint32, act func()) {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
@@ -148,7 +149,8 @@ func OpensAfter(t *testing.T, dir string, kind uint32, act func()) {
 	}
 }
 
-// Tunnel is one end of a tunnel in this namespace, whose other end is nowhere, for one more minute; its process lives in dir.
+// Tunnel is one end of a tunnel in this namespace, whose other end is nowhere, for one more minute; its process lives
+// in dir.
 func Tunnel(t *testing.T, dir, name string) tunnel.Config {
 	t.Helper()
 	private, _, err := tunnel.NewKey()

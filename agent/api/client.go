@@ -69,7 +69,8 @@ func (c *Client) unanswered(ctx context.Context, err error) error {
 	return fmt.Errorf("ask agent at %s: %w", c.socket, err)
 }
 
-// Do asks once; a GET has its answer within half a minute or an error that says so. A *migration.Problem is the agent's own word.
+// Do asks once; a GET has its answer within half a minute or an error that says so. A *migration.Problem is the agent's
+// own word.
 func (c *Client) Do(ctx context.Context, method, path string, request, answer any) error {
 	if method == http.MethodGet {
 		asked, cancel := ask(ctx, c.silence)
@@ -94,7 +95,8 @@ func (c *Client) Do(ctx context.Context, method, path string, request, answer an
 	return nil
 }
 
-// asking is how long an agent may take, in silences, which asks others: a guest, another host, each for as long as its limits say, or a fence.
+// asking is how long an agent may take, in silences, which asks others: a guest, another host, each for as long as its
+// limits say, or a fence.
 const asking = 4
 
 // tell asks for what an agent does within so many silences.

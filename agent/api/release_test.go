@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAgentOfBefore: of one that was begun by a release which does not know yet what it is asked, as before it is started again in an upgrade, that is
-// said, with what to do.
+// TestAgentOfBefore: of one that was begun by a release which does not know yet what it is asked, as before it is
+// started again in an upgrade, that is said, with what to do.
 func TestAgentOfBefore(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := net.Listen("unix", socket)

@@ -1,5 +1,6 @@
-// Package asking is when a guest is asked what it needs of its old addresses, and what is made of its answers: one that has needed them for long is
-// asked seldom, as it lists what it has for each answer, and one that did not answer not for a while. So is a subnet agent that did not stand for them.
+// Package asking is when a guest is asked what it needs of its old addresses, and what is made of its answers: one that
+// has needed them for long is asked seldom, as it lists what it has for each answer, and one that did not answer not
+// for a while. So is a subnet agent that did not stand for them.
 package asking
 
 import (
@@ -30,9 +31,10 @@ type Asking struct {
 // DeafPause is how long a guest which did not answer is not asked again; its tunnels stay.
 const DeafPause = 30 * time.Second
 
-// A guest that still needs a detour after so long is asked for it again after a needsPart of that, needsMost at most: it lists
-// what it has for each answer, and what has lasted for hours will hardly end in this second. A guest's kernel remembers a
-// connection that was reset for 10 s (nf_conntrack_tcp_timeout_close): by then followSurvival is to have seen that it ended.
+// A guest that still needs a detour after so long is asked for it again after a needsPart of that, needsMost at most:
+// it lists what it has for each answer, and what has lasted for hours will hardly end in this second. A guest's kernel
+// remembers a connection that was reset for 10 s (nf_conntrack_tcp_timeout_close): by then followSurvival is to have
+// seen that it ended.
 const (
 	needsPart = 60
 	needsMost = 5 * time.Second
@@ -73,7 +75,8 @@ func (a *Asking) StillNeeds(d detour.Detour) {
 	a.noteNeeds(d.ID, func(n *needs) { n.heard = time.Now() })
 }
 
-// ListsAgain says whether it is time to list the guest's connections for a detour that carries so many, and takes them as listed then.
+// ListsAgain says whether it is time to list the guest's connections for a detour that carries so many, and takes them
+// as listed then.
 func (a *Asking) ListsAgain(d detour.Detour, carried int) (due bool) {
 	a.noteNeeds(d.ID, func(n *needs) {
 		if due = carried <= longList || time.Since(n.listed) >= longListPause; due {
@@ -94,8 +97,8 @@ func (a *Asking) noteNeeds(id string, note func(*needs)) {
 	a.needs[id] = n
 }
 
-// udpUse is when the number of datagrams to a guest's old addresses last changed: it grew, or the guest's program was started
-// again, and counts anew. The zero value is that none have come.
+// udpUse is when the number of datagrams to a guest's old addresses last changed: it grew, or the guest's program was
+// started again, and counts anew. The zero value is that none have come.
 type udpUse struct {
 	count uint64
 	at    time.Time

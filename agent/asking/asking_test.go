@@ -10,8 +10,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestListsWhileItIsKnown: however long a lease lasts and how much it carries, the guest's connections are listed before its kernel has
-// forgotten which have ended, 10 s after a reset. A look may take a while.
+// TestListsWhileItIsKnown: however long a lease lasts and how much it carries, the guest's connections are listed
+// before its kernel has forgotten which have ended, 10 s after a reset. A look may take a while.
 func TestListsWhileItIsKnown(t *testing.T) {
 	const most = 9 * time.Second
 	for _, carried := range []int{1, longList, longList + 1, 100000} {
@@ -70,7 +70,8 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// TestQuietOfNewProgram: a guest's program that was started again counts datagrams anew. What was used a moment ago is for as long as it would have been.
+// TestQuietOfNewProgram: a guest's program that was started again counts datagrams anew. What was used a moment ago is
+// for as long as it would have been.
 func TestQuietOfNewProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, addr := &Asking{}, netip.MustParseAddr("10.1.1.20")

@@ -5,8 +5,8 @@
 // its last handover again. Which boot has that, is remembered (care.Held.Boot), so that a later agent finds it out, too;
 // QEMU's RESET only says that it is worth asking.
 //
-// It owns what is known of each guest's boots while the agent lives, and nothing that outlives it. It keeps this: a guest that a migration
-// has, or brings, is left to that, and one that is let go of is not asked any more.
+// It owns what is known of each guest's boots while the agent lives, and nothing that outlives it. It keeps this: a
+// guest that a migration has, or brings, is left to that, and one that is let go of is not asked any more.
 package boots
 
 import (

@@ -79,8 +79,8 @@ func TestBootsAnew(t *testing.T) {
 	}
 }
 
-// TestBootsOfAnother: a guest that comes later is looked after, too, and one that has what it is to have by its own configuration is given it all the same: nobody
-// sees from outside how it sends.
+// TestBootsOfAnother: a guest that comes later is looked after, too, and one that has what it is to have by its own
+// configuration is given it all the same: nobody sees from outside how it sends.
 func TestBootsOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, g, in, _ := movedGuest(t, givenAddress())
@@ -222,8 +222,8 @@ func TestBootsInVain(t *testing.T) {
 	}
 }
 
-// TestBootsAndMovesForLong: of one that has its address again, and moves for longer than is had patience, nothing is said to be in vain; nor of one
-// that did not take it before that.
+// TestBootsAndMovesForLong: of one that has its address again, and moves for longer than is had patience, nothing is
+// said to be in vain; nor of one that did not take it before that.
 func TestBootsAndMovesForLong(t *testing.T) {
 	for _, refused := range []error{nil, errors.New("no such NIC")} {
 		synctest.Test(t, func(t *testing.T) {
@@ -275,8 +275,8 @@ func TestGivesAgainBeforeItMoves(t *testing.T) {
 	}
 }
 
-// TestAnnouncedAgainByOtherIDs: a guest that was given its addresses again, and could not take the ids that it had, has others from then on, and later
-// ones follow them: also where it began again with the first, as there are none behind.
+// TestAnnouncedAgainByOtherIDs: a guest that was given its addresses again, and could not take the ids that it had, has
+// others from then on, and later ones follow them: also where it began again with the first, as there are none behind.
 func TestAnnouncedAgainByOtherIDs(t *testing.T) {
 	v6 := givenAddress()
 	v6.Prefix = netip.MustParsePrefix("fd02::20/64")

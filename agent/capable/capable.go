@@ -1,8 +1,9 @@
-// Package capable compares a guest that is to move with the hosts that it is to move between: what bars it from leaving one, and what the
-// other has not that it needs there. Who is refused hears why, and what a person can do.
+// Package capable compares a guest that is to move with the hosts that it is to move between: what bars it from leaving
+// one, and what the other has not that it needs there. Who is refused hears why, and what a person can do.
 //
-// What it compares was seen by others, or told by another host, which is not believed in everything: sizes are bytes, and bounded. Only look.go looks
-// at this host itself. Whether there is room on its disks, and for its addresses, is not known here.
+// What it compares was seen by others, or told by another host, which is not believed in everything: sizes are bytes,
+// and bounded. Only look.go looks at this host itself. Whether there is room on its disks, and for its addresses, is
+// not known here.
 package capable
 
 import (
@@ -100,8 +101,8 @@ func older(a, b string) bool {
 	return a1 < b1 || a1 == b1 && a2 < b2
 }
 
-// LacksRoomToSend says why a source has not the memory in which our own data path keeps what it knows of each page; "" if it has.
-// Without it the kernel would end some process for the migration, maybe the guest's QEMU.
+// LacksRoomToSend says why a source has not the memory in which our own data path keeps what it knows of each page; ""
+// if it has. Without it the kernel would end some process for the migration, maybe the guest's QEMU.
 func LacksRoomToSend(memory, free int64) string {
 	need := NeededToSend(memory)
 	if free >= need {

@@ -63,8 +63,8 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestLacksMemory: a host takes a guest that fits beside its reserve and what guests on their way fill, in free memory or in huge pages; what it does not know of itself
-// keeps none away.
+// TestLacksMemory: a host takes a guest that fits beside its reserve and what guests on their way fill, in free memory
+// or in huge pages; what it does not know of itself keeps none away.
 func TestLacksMemory(t *testing.T) {
 	const gib = 1 << 30
 	for _, c := range []struct {

@@ -71,8 +71,8 @@ func ResidentBytes(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// OtherDisks says that a QEMU, by its guest's start command, has not the files that were made for the disks, or has them otherwise than the
-// guest does. It would write what comes over what lies in those that it has.
+// OtherDisks says that a QEMU, by its guest's start command, has not the files that were made for the disks, or has
+// them otherwise than the guest does. It would write what comes over what lies in those that it has.
 func OtherDisks(host string, guest Guest, made, has []vm.Disk) error {
 	for n, disk := range made {
 		i := slices.IndexFunc(has, func(d vm.Disk) bool { return d.ID == disk.ID })

@@ -37,10 +37,10 @@ func (h Host) lacksFlags(guest Guest) error {
 	return Refuses(h.Name, guest.Name, migration.CodeHypervisor, "its CPU lacks %s, and the guest has its host's own (-cpu host); %s", listed(missing), otherCPU(guest))
 }
 
-// ofProcessor are flags of Linux's list that a processor alone decides of, and a guest has where its host has them; by vmx and svm
-// its maker is known, and what Intel's do for guests of guests is told nowhere else. Others are the kernel's own words, hang on how it was booted
-// (pti, split_lock_detect) or on the firmware (ida, sgx, epb), or are in no guest: hosts with one and the same processor differ in
-// these as soon as their kernels do.
+// ofProcessor are flags of Linux's list that a processor alone decides of, and a guest has where its host has them; by
+// vmx and svm its maker is known, and what Intel's do for guests of guests is told nowhere else. Others are the
+// kernel's own words, hang on how it was booted (pti, split_lock_detect) or on the firmware (ida, sgx, epb), or are in
+// no guest: hosts with one and the same processor differ in these as soon as their kernels do.
 var ofProcessor = regexp.MustCompile(`^(vmx|svm|s?sse[0-9a-z_]*|v?aes|avx[0-9a-z_]*|amx_[a-z0-9]+|f16c|fma4?|abm|bmi[12]|adx|movbe|popcnt|` +
 	`v?pclmulqdq|gfni|sha_ni|sha512|sm[34]|xop|tbm|hle|rtm|mpx|pku|pcid|invpcid|rdrand|rdseed|rdpid|rdtscp|fsgsbase|erms|fsrm|` +
 	`ept|ept_ad|vpid|tpr_shadow|flexpriority|clflushopt|clwb|clzero|cldemote|movdiri|movdir64b|serial[a-z]+|xsave[a-z]*|smap|smep|pdpe1gb|cx16|nx|lm|3dnow[a-z]*)$`)

@@ -7,8 +7,8 @@ import (
 	"godwit/vm/qemu"
 )
 
-// onlyTime says whether a page is the source's but for the time. Where the source's QEMU has ended meanwhile, nobody can say what
-// differs, and it is taken for that.
+// onlyTime says whether a page is the source's but for the time. Where the source's QEMU has ended meanwhile, nobody
+// can say what differs, and it is taken for that.
 func onlyTime(there, here *qemu.Memory, block string, page int) bool {
 	was, err := there.Page(block, page)
 	if err != nil {
@@ -18,9 +18,9 @@ func onlyTime(there, here *qemu.Memory, block string, page int) bool {
 	return err == nil && wroteTime(was, now)
 }
 
-// wroteTime says whether a page differs from what it was in a struct pvclock_wall_clock only, of which KVM has made a newer version
-// (kvm_write_wall_clock in Linux's arch/x86/kvm/x86.c): its version, which is odd while it is written, seconds and nanoseconds.
-// Each vCPU that is loaded makes one. It is aligned.
+// wroteTime says whether a page differs from what it was in a struct pvclock_wall_clock only, of which KVM has made a
+// newer version (kvm_write_wall_clock in Linux's arch/x86/kvm/x86.c): its version, which is odd while it is written,
+// seconds and nanoseconds. Each vCPU that is loaded makes one. It is aligned.
 func wroteTime(was, now []byte) bool {
 	const size = 12
 	at := 0

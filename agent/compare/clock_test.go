@@ -15,8 +15,8 @@ import (
 	"godwit/vm/qemu"
 )
 
-// memoryHere is a block of this process's, of three pages, as if it were a guest's in QEMU, its bytes, and what takes them away. Of
-// the second page bytes from 0x100 on are KVM's time.
+// memoryHere is a block of this process's, of three pages, as if it were a guest's in QEMU, its bytes, and what takes
+// them away. Of the second page bytes from 0x100 on are KVM's time.
 func memoryHere(t *testing.T) (memory *qemu.Memory, data []byte, end func()) {
 	t.Helper()
 	const size = 3 * qemu.PageSize
@@ -53,8 +53,8 @@ func setTime(data []byte, version, seconds, nanoseconds uint32) {
 	binary.LittleEndian.PutUint32(at[8:], nanoseconds)
 }
 
-// TestPageOfKVM: KVM writes the time into a page of the guest that it loads. That is no difference; what else is in that page is one,
-// and so is another page.
+// TestPageOfKVM: KVM writes the time into a page of the guest that it loads. That is no difference; what else is in
+// that page is one, and so is another page.
 func TestPageOfKVM(t *testing.T) {
 	t.Setenv(Variable, t.TempDir())
 	const second = "1 of 3 pages differ, the first at pc.ram+0x1000"

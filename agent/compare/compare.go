@@ -1,6 +1,6 @@
-// Package compare holds a guest's memory, as it is where the guest arrives, against what it was where it left: each page, read past
-// QEMU. It is for tests: a lab asks its agents for it by an environment variable, and reads what they found. What it takes is
-// downtime, 0.2 s to 1 s.
+// Package compare holds a guest's memory, as it is where the guest arrives, against what it was where it left: each
+// page, read past QEMU. It is for tests: a lab asks its agents for it by an environment variable, and reads what they
+// found. What it takes is downtime, 0.2 s to 1 s.
 //
 // What is compared is every page of every block that both QEMUs have, those of ROMs and
 // ACPI tables included: loading the devices' state writes nothing into memory (seen with

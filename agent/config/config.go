@@ -281,7 +281,8 @@ func checkUplinks(where string, all []Uplink) error {
 	return nil
 }
 
-// checkOwnAddresses refuses two uplinks of one address, at which the agent cannot listen twice: what is another way has an address of its own.
+// checkOwnAddresses refuses two uplinks of one address, at which the agent cannot listen twice: what is another way has
+// an address of its own.
 func checkOwnAddresses(all []Uplink) error {
 	names := map[netip.Addr]string{}
 	for i, u := range all {

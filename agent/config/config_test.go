@@ -193,7 +193,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestMissingEvent: so is a folder of hooks that is called as no event is, in which none is ever called. Others' folders are their own.
+// TestMissingEvent: so is a folder of hooks that is called as no event is, in which none is ever called. Others'
+// folders are their own.
 func TestMissingEvent(t *testing.T) {
 	dir := t.TempDir()
 	for _, sub := range []string{"PRE_SOURCE_SUSPEND.d", "MIGRATION_DON.d", "PRE_SOURCE_SUSPEND", "lib.d", "lib"} {
@@ -236,7 +237,8 @@ func TestLoadConfigTakesUnits(t *testing.T) {
 	}
 }
 
-// TestLoadConfigAsEditorsWriteIt: a mark of the byte order before a file, and lines that end as elsewhere, are no part of what it says.
+// TestLoadConfigAsEditorsWriteIt: a mark of the byte order before a file, and lines that end as elsewhere, are no part
+// of what it says.
 func TestLoadConfigAsEditorsWriteIt(t *testing.T) {
 	for _, text := range []string{"\ufeff" + wholeConfig, "\ufeff# Zürich\n" + wholeConfig, strings.ReplaceAll(wholeConfig, "\n", "\r\n")} {
 		if c, _, err := load(t, text); err != nil || c.Host != "paris-1" {

@@ -34,8 +34,8 @@ func keysOf(t reflect.Type, above string) (keys []string) {
 	return keys
 }
 
-// TestKeysAreDocumented: docs/agent.md and docs/hooks.md have each key that an agent's configuration, or a guest's description, may have: by
-// its whole name, or by its own where those above have a section or a row.
+// TestKeysAreDocumented: docs/agent.md and docs/hooks.md have each key that an agent's configuration, or a guest's
+// description, may have: by its whole name, or by its own where those above have a section or a row.
 func TestKeysAreDocumented(t *testing.T) {
 	var pages string
 	for _, page := range []string{"agent.md", "hooks.md"} {

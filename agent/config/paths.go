@@ -11,8 +11,8 @@ import (
 	"godwit/migration"
 )
 
-// namesOfPaths calls paths LOCAL-REMOTE, or LOCAL:REMOTE where two would be called the same, as by uplinks a and a-b with b-c and c:
-// their names tell paths apart. Both hosts call them so, in whatever order they have the uplinks.
+// namesOfPaths calls paths LOCAL-REMOTE, or LOCAL:REMOTE where two would be called the same, as by uplinks a and a-b
+// with b-c and c: their names tell paths apart. Both hosts call them so, in whatever order they have the uplinks.
 func namesOfPaths(here, there []Uplink) func(local, remote Uplink) string {
 	called := map[string]int{}
 	for _, local := range here {
@@ -54,10 +54,10 @@ func sortPaths(paths []peer.Path) {
 // through one link would only share it.
 func MemoryPaths(all []peer.Path) []peer.Path { return pairUp(nil, all, 2) }
 
-// LanePaths are those for our own data path, and for subflows of QEMU's: MemoryPaths, and where
-// one side has more uplinks than the other, each of the rest with the other side's best: several
-// slow uplinks fill a fast one, and when one is cut the others carry on. What is in the first of several lists comes first, and
-// the next have what uplinks are left then.
+// LanePaths are those for our own data path, and for subflows of QEMU's: MemoryPaths, and where one side has more
+// uplinks than the other, each of the rest with the other side's best: several slow uplinks fill a fast one, and when
+// one is cut the others carry on. What is in the first of several lists comes first, and the next have what uplinks are
+// left then.
 func LanePaths(lists ...[]peer.Path) (out []peer.Path) {
 	for _, all := range lists {
 		out = pairUp(pairUp(out, all, 2), all, 1)
@@ -81,7 +81,8 @@ func pairUp(out, all []peer.Path, fresh int) []peer.Path {
 	return out
 }
 
-// ShareEnds divides the rates of the uplinks at both ends among the paths that share them, whatever others they were divided among before.
+// ShareEnds divides the rates of the uplinks at both ends among the paths that share them, whatever others they were
+// divided among before.
 func ShareEnds(paths []peer.Path) {
 	for i, p := range paths {
 		paths[i].Rate = Slower(p.LocalRate, p.RemoteRate)

@@ -7,8 +7,9 @@ import (
 	"unicode"
 )
 
-// IsHostName says whether a new host may be called that: its certificate has that name, and the calls to it (RFC 3986, 3.2.2), which take an IP
-// address for another kind of name. Configurations take more (IsWord): a fleet may have hosts that call others, and are not called.
+// IsHostName says whether a new host may be called that: its certificate has that name, and the calls to it (RFC 3986,
+// 3.2.2), which take an IP address for another kind of name. Configurations take more (IsWord): a fleet may have hosts
+// that call others, and are not called.
 func IsHostName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	_, err := netip.ParseAddr(name)

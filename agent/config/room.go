@@ -12,8 +12,8 @@ import (
 // report takes less.
 const roomLeast = 1 << 20
 
-// Unwritable says which of the directories that an agent writes to cannot be written, or are full, where they are there: an agent makes
-// those that are not. Nothing is written.
+// Unwritable says which of the directories that an agent writes to cannot be written, or are full, where they are
+// there: an agent makes those that are not. Nothing is written.
 func (c *Config) Unwritable() (all []string) {
 	for _, d := range []struct{ key, dir string }{{"state", c.State}, {"run", c.Run}} {
 		if why := Unwritable(d.dir); why != "" {

@@ -203,7 +203,8 @@ func atPlace(path string, err error) error {
 	return fmt.Errorf("%s:%d:%d: %s", path, line, column, oneline.Of(strings.Join(strings.Fields(what), " ")))
 }
 
-// unitWalk turns quantities with a unit into plain numbers. One that is not whole lacks its unit: the parser would cut it off.
+// unitWalk turns quantities with a unit into plain numbers. One that is not whole lacks its unit: the parser would cut
+// it off.
 type unitWalk struct {
 	quantities map[string]quantity
 	err        error // the first

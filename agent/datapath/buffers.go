@@ -1,5 +1,6 @@
-// Package datapath is our own data path of a guest's memory (docs/datapath.md, transfer/proxy) as an agent sees it: how much of this host's memory it
-// may take, what a look at it says to who decides when what is left fits, and which figures people are told.
+// Package datapath is our own data path of a guest's memory (docs/datapath.md, transfer/proxy) as an agent sees it: how
+// much of this host's memory it may take, what a look at it says to who decides when what is left fits, and which
+// figures people are told.
 package datapath
 
 import (
@@ -22,12 +23,13 @@ func Buffer(plan migration.Plan, memory int64) int64 {
 	return withinFree(min(max(memory/2, leastBuffer), proxy.DefaultBuffer), memory, 0.5)
 }
 
-// RefillBuffer is for what a guest misses at its destination, of which all may be read long before it is sent: the file for what has no
-// room there may be small, and the guest waits.
+// RefillBuffer is for what a guest misses at its destination, of which all may be read long before it is sent: the file
+// for what has no room there may be small, and the guest waits.
 func RefillBuffer(memory int64) int64 { return withinFree(memory+leastBuffer, memory, 0.75) }
 
-// withinFree is as much of a buffer for a guest's pages as this host has memory for: a share of what is free beside what is kept of each page,
-// or the kernel would end some process for the rest, maybe the guest's QEMU. What finds no room waits in QEMU, and in a file once the guest stands still.
+// withinFree is as much of a buffer for a guest's pages as this host has memory for: a share of what is free beside
+// what is kept of each page, or the kernel would end some process for the rest, maybe the guest's QEMU. What finds no
+// room waits in QEMU, and in a file once the guest stands still.
 func withinFree(buffer, memory int64, share float64) int64 {
 	free, err := freeMemory()
 	if err != nil {

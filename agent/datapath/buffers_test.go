@@ -9,8 +9,8 @@ import (
 	"godwit/transfer/proxy"
 )
 
-// TestBufferFitsTheHost: pages of a guest take no more memory of its host than half of what is free there, or three quarters where it misses
-// them, whatever its size and the mode.
+// TestBufferFitsTheHost: pages of a guest take no more memory of its host than half of what is free there, or three
+// quarters where it misses them, whatever its size and the mode.
 func TestBufferFitsTheHost(t *testing.T) {
 	const gib = 1 << 30
 	defer func(was func() (int64, error)) { freeMemory = was }(freeMemory)

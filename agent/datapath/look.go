@@ -14,8 +14,8 @@ import (
 // still waits here.
 const roundTime = 150 * time.Millisecond
 
-// Look is a look at memory that goes by lanes of which s was seen, and by QEMU p, at so long after the copy began: bytes as they are coded. handling
-// hears of it. For how long a release is on its way is not known here.
+// Look is a look at memory that goes by lanes of which s was seen, and by QEMU p, at so long after the copy began:
+// bytes as they are coded. handling hears of it. For how long a release is on its way is not known here.
 func Look(s proxy.Stats, p vm.Progress, at time.Duration, handling *policy.Handling) policy.Look {
 	tail := int64(policy.PackedTail)
 	if s.Opaque != "" {
@@ -37,8 +37,8 @@ func Look(s proxy.Stats, p vm.Progress, at time.Duration, handling *policy.Handl
 	}
 }
 
-// versions are the different ones of pages that were read, and of these those that have arrived, or wait for the pause: a page that is
-// put again as it was is neither.
+// versions are the different ones of pages that were read, and of these those that have arrived, or wait for the pause:
+// a page that is put again as it was is neither.
 func versions(s proxy.Stats) (read, sent uint64) {
 	read = s.Put - min(s.Put, s.Superseded+s.Unchanged)
 	return read, read - min(read, s.Waiting+s.InFlight) + s.Kept

@@ -90,7 +90,8 @@ func (w *writer) all(names ...string) []*argument {
 	return some
 }
 
-// monitors drops them: the guest gets one of its own, which the agent asks. What has a port of the guest beside one (mux) stays.
+// monitors drops them: the guest gets one of its own, which the agent asks. What has a port of the guest beside one
+// (mux) stays.
 func (w *writer) monitors() {
 	var chardevs []string
 	for _, a := range w.all("mon") {
@@ -262,7 +263,8 @@ func (w *writer) elsewhere() {
 	}
 }
 
-// everywhere says whether a path is one of QEMU's own objects, or a device, which is no folder of huge pages: libvirt makes one for each guest.
+// everywhere says whether a path is one of QEMU's own objects, or a device, which is no folder of huge pages: libvirt
+// makes one for each guest.
 func everywhere(at string) bool {
 	return strings.HasPrefix(at, "/machine/") || strings.HasPrefix(at, "/dev/") && !strings.HasPrefix(at, "/dev/hugepages/")
 }

@@ -86,8 +86,8 @@ func (w *writer) encrypted(a *argument, file string) {
 	}
 }
 
-// node is the disk's block node, or one within it, whose keys begin with at, and those that it is made of: filters, one for its
-// format, one for its file, and any that the image rests on, which the raw one does not.
+// node is the disk's block node, or one within it, whose keys begin with at, and those that it is made of: filters, one
+// for its format, one for its file, and any that the image rests on, which the raw one does not.
 func (w *writer) node(a *argument, at, file string) bool {
 	switch {
 	case a == nil || !slices.ContainsFunc(a.option, func(f field) bool { return strings.HasPrefix(f.key, at) }):

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestSocketsOfOneName: two that lie in directories of their own here do not meet in the guest's elsewhere; one that is named twice stays one.
+// TestSocketsOfOneName: two that lie in directories of their own here do not meet in the guest's elsewhere; one that is
+// named twice stays one.
 func TestSocketsOfOneName(t *testing.T) {
 	found, err := Of(running(strings.Fields("-netdev tap,id=net0,fd=5 -chardev socket,id=a,path=/run/a/port,server=on -chardev socket,id=b,path=/run/b/port,server=on" +
 		" -serial file:/var/log/web -serial file:/var/log/web -vnc unix:/run/vnc/port")...))
@@ -20,7 +21,8 @@ func TestSocketsOfOneName(t *testing.T) {
 	}
 }
 
-// TestPortListens: a person is told where a port of the guest's listens, which may be taken elsewhere; where it is a client's it is not.
+// TestPortListens: a person is told where a port of the guest's listens, which may be taken elsewhere; where it is a
+// client's it is not.
 func TestPortListens(t *testing.T) {
 	for words, told := range map[string]bool{"socket,id=a,host=127.0.0.1,port=4444,server=on": true, "socket,id=a,host=192.0.2.1,port=4444": false} {
 		found, err := Of(running(strings.Fields("-netdev tap,id=net0,fd=5 -chardev " + words)...))

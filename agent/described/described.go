@@ -1,6 +1,7 @@
-// Package described sees to the QEMUs of guests that people describe, where no agent made up their command line: one that
-// somebody else started is compared with its description as it is adopted, one that waits for a guest to come is started by the
-// description's own command, and both are found again. What a description should say of a QEMU that runs is package describe's.
+// Package described sees to the QEMUs of guests that people describe, where no agent made up their command line: one
+// that somebody else started is compared with its description as it is adopted, one that waits for a guest to come is
+// started by the description's own command, and both are found again. What a description should say of a QEMU that runs
+// is package describe's.
 package described
 
 import (
@@ -22,8 +23,8 @@ import (
 	"godwit/vm/qemu"
 )
 
-// Compare holds a description against what its guest's QEMU has, and says how many processors that has where it did not. taps are descriptors of the
-// taps of its NICs, which are ports of bridge, in their order; on error none is open.
+// Compare holds a description against what its guest's QEMU has, and says how many processors that has where it did
+// not. taps are descriptors of the taps of its NICs, which are ports of bridge, in their order; on error none is open.
 func Compare(ctx context.Context, d *config.Description, machine *qemu.Process, bridge string) (taps []*os.File, err error) {
 	facts, err := machine.Facts(ctx)
 	if err != nil {
@@ -79,8 +80,8 @@ func unlike(d config.Description, facts vm.Facts, cards []qemu.Card) error {
 	return cmp.Or(capable.UnfitDisks(say, d.Disks, facts.Disks), otherFiles(d.Disks, facts.Disks))
 }
 
-// otherFiles says which described disk is not the file that QEMU has for it. What QEMU names otherwise than by a path that leads somewhere
-// here, as by its own folder or among options, is not compared.
+// otherFiles says which described disk is not the file that QEMU has for it. What QEMU names otherwise than by a path
+// that leads somewhere here, as by its own folder or among options, is not compared.
 func otherFiles(described, found []vm.Disk) error {
 	for _, d := range described {
 		i := slices.IndexFunc(found, func(f vm.Disk) bool { return f.ID == d.ID })

@@ -37,7 +37,8 @@ func TestUsable(t *testing.T) {
 	refused(t, "others", usable(n, []qemu.Card{{MAC: "52:54:00:00:02:0a"}, {MAC: "52:54:00:00:02:0b"}}), "(it has: 52:54:00:00:02:0a, 52:54:00:00:02:0b)")
 }
 
-// TestUnlikeDescription: what a description has otherwise than QEMU is told as the guest is adopted, disks too, and not as it is to move.
+// TestUnlikeDescription: what a description has otherwise than QEMU is told as the guest is adopted, disks too, and not
+// as it is to move.
 func TestUnlikeDescription(t *testing.T) {
 	nics := []config.NIC{{MAC: "52:54:00:00:01:0a", Tap: "tap0"}}
 	root, seed := vm.Disk{ID: "root", Size: 1 << 30}, vm.Disk{ID: "seed", Path: "/srv/seed.iso", Size: 1 << 20}
@@ -57,7 +58,8 @@ func TestUnlikeDescription(t *testing.T) {
 	}
 }
 
-// TestUnlikeDisk: so is a disk's file that is another one. By it a source knows which file to remove when the guest has left.
+// TestUnlikeDisk: so is a disk's file that is another one. By it a source knows which file to remove when the guest has
+// left.
 func TestUnlikeDisk(t *testing.T) {
 	dir := t.TempDir()
 	root, other, link := filepath.Join(dir, "root.raw"), filepath.Join(dir, "other.raw"), filepath.Join(dir, "link")

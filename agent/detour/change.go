@@ -70,8 +70,8 @@ func (s *Store) write(change uint64) error {
 	return nil
 }
 
-// Follow makes the kernel equal to what the guest's detours are, where none changes: by an agent that was killed it may lead by one that
-// was never written down. What fails CatchUp repeats.
+// Follow makes the kernel equal to what the guest's detours are, where none changes: by an agent that was killed it may
+// lead by one that was never written down. What fails CatchUp repeats.
 func (s *Store) Follow(guest string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,8 @@ func (s *Store) CatchUp() error {
 	return err
 }
 
-// RemoveIf is Remove for a detour of which over says so as it is then; gone says that there is none of that id now. over must not
-// ask the store.
+// RemoveIf is Remove for a detour of which over says so as it is then; gone says that there is none of that id now.
+// over must not ask the store.
 func (s *Store) RemoveIf(ctx context.Context, id string, over func(*Detour) bool) (gone bool, err error) {
 	s.mu.Lock()
 	s.now()

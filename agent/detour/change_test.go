@@ -93,8 +93,8 @@ func TestUnwrittenIsOwed(t *testing.T) {
 	}
 }
 
-// TestEndedMeanwhile: of a detour that ended since it was looked up, whose addresses were to come home or to be sent away again, nothing
-// is led anywhere, and who asks is told so.
+// TestEndedMeanwhile: of a detour that ended since it was looked up, whose addresses were to come home or to be sent
+// away again, nothing is led anywhere, and who asks is told so.
 func TestEndedMeanwhile(t *testing.T) {
 	away := []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Active: true}}
 	all := map[string]*Detour{"m-00000002": {ID: "m-00000002", Guest: "web", Away: away}}
@@ -146,7 +146,8 @@ func TestFollowIsOwed(t *testing.T) {
 	}
 }
 
-// TestEndsInTheKernel: of a detour that has ended the kernel has nothing more, which is told where it could not be done; what leads changes with it.
+// TestEndsInTheKernel: of a detour that has ended the kernel has nothing more, which is told where it could not be
+// done; what leads changes with it.
 func TestEndsInTheKernel(t *testing.T) {
 	const name = "gw-test-ends"
 	run, s := awayIn(t, name)

@@ -84,7 +84,8 @@ func (d *Detour) Check() error {
 	return nil
 }
 
-// onLink names the subnet of addresses whose home is here, where the file does not: an older release, which may have written it since, knows of none.
+// onLink names the subnet of addresses whose home is here, where the file does not: an older release, which may have
+// written it since, knows of none.
 func (d *Detour) onLink(n config.Network) {
 	lists := [][]netstate.Away{d.Away, d.Standing}
 	for _, sent := range d.Sent {

@@ -34,7 +34,8 @@ func TestIDsOfLongNames(t *testing.T) {
 	}
 }
 
-// TestWrittenDetours: what a file says of a detour that cannot be meant is refused: its words become devices, paths and routes.
+// TestWrittenDetours: what a file says of a detour that cannot be meant is refused: its words become devices, paths and
+// routes.
 func TestWrittenDetours(t *testing.T) {
 	addr := netip.MustParseAddr("10.2.1.40")
 	soon := netstate.Advertisement{Router: netip.MustParseAddr("fe80::1"), Message: append([]byte{134}, make([]byte, 15)...)}

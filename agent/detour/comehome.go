@@ -24,7 +24,8 @@ func (s *Store) ComeHome(id string) error {
 	return cmp.Or(err, not)
 }
 
-// bringHome takes the addresses that come with d out of the entries that sent them away. d may have ended, and be nil, or its lender lead them again by now.
+// bringHome takes the addresses that come with d out of the entries that sent them away. d may have ended, and be nil,
+// or its lender lead them again by now.
 func bringHome(all map[string]*Detour, d *Detour) error {
 	switch {
 	case d == nil:

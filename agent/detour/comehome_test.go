@@ -47,8 +47,8 @@ func TestBringHome(t *testing.T) {
 	}
 }
 
-// TestGoesHomeOnThisLink: what neighbours send to an address that goes home to another host of the site is ready to follow its guest, and does from
-// the flip on, until that is taken back; what else came here stays as it is.
+// TestGoesHomeOnThisLink: what neighbours send to an address that goes home to another host of the site is ready to
+// follow its guest, and does from the flip on, until that is taken back; what else came here stays as it is.
 func TestGoesHomeOnThisLink(t *testing.T) {
 	spare := net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	came := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: ours, Tunnel: "t1", Taps: []string{"t0a"}}, {Addr: other, Tunnel: "t1", Taps: []string{"t0a"}}}, "t0a")
@@ -68,8 +68,9 @@ func TestGoesHomeOnThisLink(t *testing.T) {
 	}
 }
 
-// TestGoesHomeAfterRestart: an agent that is started again after the flip knows which addresses go home: what it had published is not again, and what
-// neighbours send goes after the guest. A file of an older release, which did not write that down, is read.
+// TestGoesHomeAfterRestart: an agent that is started again after the flip knows which addresses go home: what it had
+// published is not again, and what neighbours send goes after the guest. A file of an older release, which did not
+// write that down, is read.
 func TestGoesHomeAfterRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "detours.json")
 	spare := net.HardwareAddr{2, 0, 0, 0, 0, 2}
@@ -102,8 +103,8 @@ func TestGoesHomeAfterRestart(t *testing.T) {
 	}
 }
 
-// TestBringHomeByEitherMAC: neighbours may know an address that comes home by either of its guest's MACs: frames to the one that it has not now
-// still find it.
+// TestBringHomeByEitherMAC: neighbours may know an address that comes home by either of its guest's MACs: frames to the
+// one that it has not now still find it.
 func TestBringHomeByEitherMAC(t *testing.T) {
 	one, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	for _, c := range []struct{ mac, known, want net.HardwareAddr }{{one, now, one}, {now, one, one}, {one, nil, one}, {now, nil, nil}} {
@@ -118,8 +119,8 @@ func TestBringHomeByEitherMAC(t *testing.T) {
 	}
 }
 
-// TestComesHomeAndGoes: the store brings home what comes by a detour, which has to be there, and sends it away again, where anything was sent; the kernel's part is
-// told by its error.
+// TestComesHomeAndGoes: the store brings home what comes by a detour, which has to be there, and sends it away again,
+// where anything was sent; the kernel's part is told by its error.
 func TestComesHomeAndGoes(t *testing.T) {
 	need.Root(t)
 	sent := detourOf("m-00000001", 1, []netstate.Away{{Addr: ours, Tunnel: "t1", Active: true}}, nil)

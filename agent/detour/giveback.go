@@ -53,14 +53,15 @@ func (d *Detour) AskBack(step string) GiveBack {
 	return ask
 }
 
-// Heeds says whether an ask is for the migration that last made ready for what d leads away, and no later word of that was heard: words go
-// by several paths, and one may overtake another.
+// Heeds says whether an ask is for the migration that last made ready for what d leads away, and no later word of that
+// was heard: words go by several paths, and one may overtake another.
 func (d *Detour) Heeds(ask GiveBack) bool {
 	return ask.Step == BackReady || ask.Move == d.LentTo && (ask.Step != BackHome || ask.Move != d.LentBack)
 }
 
 // GiveBack performs a step, and says whether it leads something away which it did not. What is inactive leads to the
-// LAN, to the NIC that has the address now; when the guest has come, it does so for as long as a home waits beyond a lease, for neighbours that have not heard.
+// LAN, to the NIC that has the address now; when the guest has come, it does so for as long as a home waits beyond a
+// lease, for neighbours that have not heard.
 func (d *Detour) GiveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr) bool {
 	led := false
 	for i := range d.Away {

@@ -39,8 +39,8 @@ func TestGiveBackSteps(t *testing.T) {
 	}
 }
 
-// TestHeeds: words of a move go by several paths: what comes of any but the last that made ready is out of date, and so is that a guest
-// comes, once it was said that it did not.
+// TestHeeds: words of a move go by several paths: what comes of any but the last that made ready is out of date, and so
+// is that a guest comes, once it was said that it did not.
 func TestHeeds(t *testing.T) {
 	addr := netip.MustParseAddr("10.2.1.40")
 	nic := net.HardwareAddr{2, 0, 0, 0, 0, 1}
@@ -68,7 +68,8 @@ func TestHeeds(t *testing.T) {
 	}
 }
 
-// TestAskBack: a subnet agent is asked for what is at home here, whether it has come or comes yet, and for nothing that visits.
+// TestAskBack: a subnet agent is asked for what is at home here, whether it has come or comes yet, and for nothing that
+// visits.
 func TestAskBack(t *testing.T) {
 	nic := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	d := &Detour{

@@ -47,8 +47,8 @@ func Fitting(kind string, outer6 bool, path, mtu int) int {
 	return fits
 }
 
-// WithTunnel are those of pairs of uplinks by which this host has a tunnel of the plan's kind, by has over IPv6 or IPv4. The error says why it has
-// none by any.
+// WithTunnel are those of pairs of uplinks by which this host has a tunnel of the plan's kind, by has over IPv6 or
+// IPv4. The error says why it has none by any.
 func WithTunnel(plan migration.Plan, pairs []peer.Path, has func(plan migration.Plan, over6 bool) error) (out []peer.Path, err error) {
 	tried := map[bool]error{}
 	for _, p := range pairs {
@@ -80,8 +80,8 @@ func (d *Detour) Kind() string {
 	}
 }
 
-// MayTake says whether d's tunnel may be led over uplinks of the family of local: one that the kernel carries, whatever a path's MTU is, over that in
-// which both hosts' kernels have it.
+// MayTake says whether d's tunnel may be led over uplinks of the family of local: one that the kernel carries, whatever
+// a path's MTU is, over that in which both hosts' kernels have it.
 func (d *Detour) MayTake(local netip.Addr) bool {
 	kind, over6 := d.Kind(), local.Is6()
 	return kind == tunnel.WireGuard || kind != "" && tunnel.Fragments(kind, over6) && d.Tunnel.Local.Addr().Is6() == over6

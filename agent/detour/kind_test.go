@@ -100,8 +100,8 @@ func TestMayTake(t *testing.T) {
 	}
 }
 
-// TestWithTunnel: a pair of uplinks is taken where this host has the kind of tunnel over its family, as it is asked once for each;
-// where it has it over none, it says why not over the first.
+// TestWithTunnel: a pair of uplinks is taken where this host has the kind of tunnel over its family, as it is asked
+// once for each; where it has it over none, it says why not over the first.
 func TestWithTunnel(t *testing.T) {
 	four := peer.Path{Name: "four", Local: netip.MustParseAddr("192.0.2.1")}
 	six := peer.Path{Name: "six", Local: netip.MustParseAddr("2001:db8::1")}

@@ -36,8 +36,8 @@ func (s *Store) byClock() {
 	}
 }
 
-// caughtUp moves times that were read along with what the clock was stepped by since they were written. Of a step since the host
-// has booted anew nothing is known.
+// caughtUp moves times that were read along with what the clock was stepped by since they were written. Of a step since
+// the host has booted anew nothing is known.
 func (s *Store) caughtUp() {
 	for _, d := range s.byID {
 		if step := s.steps.wall.Add(-s.steps.since).Sub(d.Booted); d.Boot != "" && d.Boot == clock.Boot() && step.Abs() >= leastStep {
@@ -56,8 +56,9 @@ func (d *Detour) move(step time.Duration) {
 	}
 }
 
-// believe has times that were read be such as can be: a host may boot by a clock that is hours or years behind, and set right
-// later, with which each lease would be moved along. None has more left than it was leased for, and nothing was made in the future.
+// believe has times that were read be such as can be: a host may boot by a clock that is hours or years behind, and set
+// right later, with which each lease would be moved along. None has more left than it was leased for, and nothing was
+// made in the future.
 func (s *Store) believe(now time.Time) {
 	ahead := time.Duration(0)
 	for _, d := range s.byID {
@@ -121,7 +122,8 @@ func (s *Store) Shifted() (time.Duration, error) {
 // being set right.
 const leastStep = 2 * time.Second
 
-// clockSteps notices steps of the wall clock, by the one that counts since the host has booted: a host that sleeps is not stepped.
+// clockSteps notices steps of the wall clock, by the one that counts since the host has booted: a host that sleeps is
+// not stepped.
 type clockSteps struct {
 	wall  time.Time
 	since time.Duration

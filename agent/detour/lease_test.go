@@ -109,8 +109,9 @@ func TestLeaseAfterAStep(t *testing.T) {
 	}
 }
 
-// TestBootedByAClockThatIsBehind: no lease has more left than it was given for, though the host boots by a clock that is years behind: set
-// right later, it would be moved along. Nor was anything made in the future; which of two ways is the older stays.
+// TestBootedByAClockThatIsBehind: no lease has more left than it was given for, though the host boots by a clock that
+// is years behind: set right later, it would be moved along. Nor was anything made in the future; which of two ways is
+// the older stays.
 func TestBootedByAClockThatIsBehind(t *testing.T) {
 	const years = 3 * 365 * 24 * time.Hour
 	was := clock.Now().Add(years) // as it was written down
@@ -137,8 +138,8 @@ func TestBootedByAClockThatIsBehind(t *testing.T) {
 	}
 }
 
-// TestSteppedWhileNoAgentRan: a lease keeps its length over a step of the clock that no agent saw, as none ran. Of one that was written
-// before the host booted anew it is not known, and it ends when it was to.
+// TestSteppedWhileNoAgentRan: a lease keeps its length over a step of the clock that no agent saw, as none ran. Of one
+// that was written before the host booted anew it is not known, and it ends when it was to.
 func TestSteppedWhileNoAgentRan(t *testing.T) {
 	const id = "m-0000000a"
 	for _, by := range []time.Duration{7 * time.Hour, -7 * time.Hour} {

@@ -39,7 +39,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestGivenUp: of what a guest came with it has given up what nobody needs here any more, once that is known; its home's own is no visitor.
+// TestGivenUp: of what a guest came with it has given up what nobody needs here any more, once that is known; its
+// home's own is no visitor.
 func TestGivenUp(t *testing.T) {
 	d := &Detour{Visiting: []netstate.Visiting{{Addr: theirs, Tunnel: "gw-1"}, {Addr: ours}}}
 	for name, c := range map[string]struct {

@@ -86,7 +86,8 @@ func TestOffLinkFollows(t *testing.T) {
 	}
 }
 
-// TestRoutersOf: the host answers for the routers of a guest's own link while something of it visits, and for no other guest's.
+// TestRoutersOf: the host answers for the routers of a guest's own link while something of it visits, and for no other
+// guest's.
 func TestRoutersOf(t *testing.T) {
 	d := visitingV6()
 	s := &Store{byID: map[string]*Detour{d.ID: d}}

@@ -79,8 +79,8 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
-// TestPutBackOnceItCan: rules that somebody takes, and that cannot be put back just then, are there as soon as they can, though
-// nobody changes rules any more.
+// TestPutBackOnceItCan: rules that somebody takes, and that cannot be put back just then, are there as soon as they
+// can, though nobody changes rules any more.
 func TestPutBackOnceItCan(t *testing.T) {
 	const name = "gw-test-put-back"
 	run, s := awayIn(t, name)
@@ -101,8 +101,8 @@ func TestPutBackOnceItCan(t *testing.T) {
 	}
 }
 
-// TestDropStrays: what an older release has left of guests that are not here, as it did not know of it, goes at the start; what leads to one that is away
-// stays, also where somebody has taken its rules and notes away meanwhile.
+// TestDropStrays: what an older release has left of guests that are not here, as it did not know of it, goes at the
+// start; what leads to one that is away stays, also where somebody has taken its rules and notes away meanwhile.
 func TestDropStrays(t *testing.T) {
 	const name = "gw-test-strays"
 	run, s := awayIn(t, name)

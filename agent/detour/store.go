@@ -40,12 +40,14 @@ type Detour struct {
 	OffLink *OffLink `json:"off_link,omitempty"`
 	// Small: the path of its tunnel drops fragments.
 	Small bool `json:"small,omitempty"`
-	// Coming are addresses that this host sends to where the guest is now, and which
-	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
+	// Coming are addresses that this host sends to where the guest is now, and which come back with it, because their
+	// home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs
+	// here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
 	Sent   map[string][]netstate.Away `json:"sent,omitempty"`
-	// Leaving are addresses that go home with the guest to another host of this site, each with the MAC of its other NIC (Known). From the flip
-	// on (Led, which is not on the disk) what neighbours here send to them goes after the guest.
+	// Leaving are addresses that go home with the guest to another host of this site, each with the MAC of its other
+	// NIC (Known). From the flip on (Led, which is not on the disk) what neighbours here send to them goes after the
+	// guest.
 	Leaving []netstate.Visiting `json:"leaving,omitempty"`
 	Led     bool                `json:"-"`
 	// Standing are addresses of another host that this one, its subnet agent, is to send away
@@ -58,8 +60,8 @@ type Detour struct {
 	Lender  string `json:"lender,omitempty"`
 	Lending string `json:"lending,omitempty"`
 	Lent    bool   `json:"lent,omitempty"`
-	// LentTo is the last move that made ready to have the addresses back that this subnet agent sends away; LentBack the last
-	// of which it heard that the guest did not come.
+	// LentTo is the last move that made ready to have the addresses back that this subnet agent sends away; LentBack
+	// the last of which it heard that the guest did not come.
 	LentTo   string    `json:"lent_to,omitempty"`
 	LentBack string    `json:"lent_back,omitempty"`
 	Up       time.Time `json:"up"`

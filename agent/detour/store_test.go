@@ -192,7 +192,8 @@ func TestDetoursWant(t *testing.T) {
 	}
 }
 
-// TestGoneOn: of a guest that has gone on nothing leads to taps that are no more, whichever of its detours ends first; it may come back.
+// TestGoneOn: of a guest that has gone on nothing leads to taps that are no more, whichever of its detours ends first;
+// it may come back.
 func TestGoneOn(t *testing.T) {
 	visit := netstate.Visiting{Addr: theirs, Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}
 	came := detourOf("t1", 1, nil, []netstate.Visiting{visit}, "t0a")
@@ -262,7 +263,8 @@ func TestLoadDetours(t *testing.T) {
 	}
 }
 
-// TestOfAnOlderRelease: an address whose home is here has its subnet, also where the file is from a release that knows of none; what is from elsewhere has none.
+// TestOfAnOlderRelease: an address whose home is here has its subnet, also where the file is from a release that knows
+// of none; what is from elsewhere has none.
 func TestOfAnOlderRelease(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "detours.json")
 	narrow := netip.MustParsePrefix("10.1.1.0/28")

@@ -131,8 +131,8 @@ func (s *Store) TunnelOf(name, id string) string {
 	return ""
 }
 
-// WayID is the id of the detour by which host sends addresses to where a migration has brought their guest. What home has handed over to it, as its subnet
-// agent, has another than its own, which are of no home ("").
+// WayID is the id of the detour by which host sends addresses to where a migration has brought their guest. What home
+// has handed over to it, as its subnet agent, has another than its own, which are of no home ("").
 func WayID(migration, home, host string) string {
 	if home != "" {
 		return migration + "-" + home + "-" + host
@@ -155,7 +155,8 @@ func (d *Detour) Publish(r config.Routes) {
 	}
 }
 
-// goesHome has what neighbours here send to a visitor go after it from the flip on, where it is led home to another host of this site.
+// goesHome has what neighbours here send to a visitor go after it from the flip on, where it is led home to another
+// host of this site.
 func (s *Store) goesHome(guest string, v *netstate.Visiting) {
 	for _, d := range s.of(guest) {
 		for _, l := range d.Leaving {

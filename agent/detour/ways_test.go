@@ -58,8 +58,9 @@ func TestStand(t *testing.T) {
 	}
 }
 
-// TestSentAwayAgain: of an address that passes through here, whose guest was about to come back and stayed where it is, nothing leads to the taps that it
-// was to have, whichever of its detours ends first: the next guest gets taps of those names.
+// TestSentAwayAgain: of an address that passes through here, whose guest was about to come back and stayed where it is,
+// nothing leads to the taps that it was to have, whichever of its detours ends first: the next guest gets taps of those
+// names.
 func TestSentAwayAgain(t *testing.T) {
 	came := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}})
 	went := detourOf("t2", 2, []netstate.Away{{Addr: theirs, Tunnel: "t2", Active: true}}, nil)
@@ -84,8 +85,8 @@ func TestSentAwayAgain(t *testing.T) {
 	}
 }
 
-// TestLentAgain: what a subnet agent gave back, and was told to lead again, does not come home any more by the same migration: who asks for it once more,
-// as the answer was lost, is told so.
+// TestLentAgain: what a subnet agent gave back, and was told to lead again, does not come home any more by the same
+// migration: who asks for it once more, as the answer was lost, is told so.
 func TestLentAgain(t *testing.T) {
 	d := &Detour{ID: "t1", Guest: "web", Lender: "box", Coming: []netstate.Visiting{{Addr: ours, Tap: "t0a"}}}
 	all := map[string]*Detour{"t1": d}
@@ -103,7 +104,8 @@ func TestLentAgain(t *testing.T) {
 	}
 }
 
-// TestTake: a detour takes over the addresses that it was made for, with their lease, and leaves the others, and other guests', where they are.
+// TestTake: a detour takes over the addresses that it was made for, with their lease, and leaves the others, and other
+// guests', where they are.
 func TestTake(t *testing.T) {
 	mine, stays := netip.MustParseAddr("10.2.1.40"), netip.MustParseAddr("10.2.1.41")
 	up, until := time.Unix(1795961799, 0), time.Unix(1795962799, 0)
@@ -135,7 +137,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestReplace: what a detour sent away by a lease is kept until the next one of its id is asked to go; what it did not, and what no lease keeps, is not.
+// TestReplace: what a detour sent away by a lease is kept until the next one of its id is asked to go; what it did not,
+// and what no lease keeps, is not.
 func TestReplace(t *testing.T) {
 	sent, kept, off := netip.MustParseAddr("10.2.1.40"), netip.MustParseAddr("10.2.1.41"), netip.MustParseAddr("10.2.1.42")
 	until := time.Unix(1795962799, 0)
@@ -168,7 +171,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestUsesOfATunnel: the tunnel of a detour is needed while anything takes it; where what came by it is led on, by another detour, it is the way home.
+// TestUsesOfATunnel: the tunnel of a detour is needed while anything takes it; where what came by it is led on, by
+// another detour, it is the way home.
 func TestUsesOfATunnel(t *testing.T) {
 	home, visits := []netstate.Visiting{{Addr: ours}}, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}}
 	for name, c := range map[string]struct {

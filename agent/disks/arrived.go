@@ -14,15 +14,17 @@ import (
 	"godwit/vm"
 )
 
-// Arrived are the files that a migration's disks come to on this host, and whether they are whole. They belong to one goroutine.
+// Arrived are the files that a migration's disks come to on this host, and whether they are whole. They belong to one
+// goroutine.
 type Arrived struct {
 	files  map[string]*os.File // that were made here, by path; see Make
 	failed error               // of a disk that could not be written
 	marked bool                // in a file, which a person removes
 }
 
-// Make makes an empty file of that size, where none is. It is open from before anything is written to it until the guest has landed: of a write that
-// came to nothing the kernel tells each descriptor once, and one that is opened later nothing (fsync(2)).
+// Make makes an empty file of that size, where none is. It is open from before anything is written to it until the
+// guest has landed: of a write that came to nothing the kernel tells each descriptor once, and one that is opened later
+// nothing (fsync(2)).
 func (a *Arrived) Make(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -48,10 +50,10 @@ func (a *Arrived) Close() {
 	}
 }
 
-// Sync puts on this host's storage what the source will drop when it hears that
-// the guest has landed. QEMU's own flushes follow the guest's only. What could not be written once is
-// not there, though a second sync says nothing of it: the source keeps its own, for a person. That is noted, and written to mark, until a
-// person removes that file: another sync, or another agent's, would go well.
+// Sync puts on this host's storage what the source will drop when it hears that the guest has landed. QEMU's own
+// flushes follow the guest's only. What could not be written once is not there, though a second sync says nothing of
+// it: the source keeps its own, for a person. That is noted, and written to mark, until a person removes that file:
+// another sync, or another agent's, would go well.
 func (a *Arrived) Sync(all []vm.Disk, plan migration.Plan, mark string, note func(string)) error {
 	if err := a.unsynced(mark); err != nil {
 		return err

@@ -70,8 +70,8 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 	}
 }
 
-// TestUnwrittenOutlivesTheHost: that a disk is not whole is on the disk itself, and so is its name: its directory is opened after that, which is for
-// nothing but to sync it.
+// TestUnwrittenOutlivesTheHost: that a disk is not whole is on the disk itself, and so is its name: its directory is
+// opened after that, which is for nothing but to sync it.
 func TestUnwrittenOutlivesTheHost(t *testing.T) {
 	a, state := &Arrived{failed: errors.New("not whole")}, t.TempDir()
 	agenttest.OpensAfter(t, state, unix.IN_MODIFY, func() {

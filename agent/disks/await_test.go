@@ -69,7 +69,8 @@ func follows(t *testing.T, blocks *looked, do func(*testing.T, *Source)) {
 	})
 }
 
-// TestMirrorsAreAwaited: disks are seeded when each was copied once, and not before; how far they are is told now and then, and at the end.
+// TestMirrorsAreAwaited: disks are seeded when each was copied once, and not before; how far they are is told now and
+// then, and at the end.
 func TestMirrorsAreAwaited(t *testing.T) {
 	blocks := &looked{at: func(since time.Duration) ([]vm.MirrorState, error) {
 		return mirrors(max(0, 40-int64(since/(20*time.Millisecond))), max(0, 60-int64(since/(10*time.Millisecond)))), nil
@@ -92,7 +93,8 @@ func TestMirrorsAreAwaited(t *testing.T) {
 	})
 }
 
-// TestMirrorsAreLookedAt: what QEMU says of a mirror has it looked at at once, what else it says does not, nor does that it says nothing any more.
+// TestMirrorsAreLookedAt: what QEMU says of a mirror has it looked at at once, what else it says does not, nor does
+// that it says nothing any more.
 func TestMirrorsAreLookedAt(t *testing.T) {
 	for name, c := range map[string]struct {
 		says  string
@@ -123,7 +125,8 @@ func TestMirrorsAreLookedAt(t *testing.T) {
 	}
 }
 
-// TestMirrorsThatEnd: what will not end well ends at once, and is told; where nothing moves that is after the patience with paths.
+// TestMirrorsThatEnd: what will not end well ends at once, and is told; where nothing moves that is after the patience
+// with paths.
 func TestMirrorsThatEnd(t *testing.T) {
 	deaf := errors.New("QEMU does not answer")
 	for name, c := range map[string]struct {
@@ -152,8 +155,9 @@ func TestMirrorsThatEnd(t *testing.T) {
 	}
 }
 
-// TestGuestThatWritesFaster: while a guest writes faster than the copy follows, its writes to each disk that lacks something wait for it, which is
-// told. Where QEMU does not let them that is an end, but not once the copy has followed since.
+// TestGuestThatWritesFaster: while a guest writes faster than the copy follows, its writes to each disk that lacks
+// something wait for it, which is told. Where QEMU does not let them that is an end, but not once the copy has followed
+// since.
 func TestGuestThatWritesFaster(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuses bool

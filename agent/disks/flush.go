@@ -33,8 +33,9 @@ func (s *Source) Flush(ctx context.Context) {
 }
 
 // FlushShort is Flush for the time just before the guest is stopped. QEMU flushes once more then, downtime, what was
-// written while a slow storage took a flush. So it is flushed until that takes a quarter of the downtime budget, gets no shorter, or
-// half the flip's time has passed. A guest whose storage has not flushed in all of that time is not stopped: it would stand still for that.
+// written while a slow storage took a flush. So it is flushed until that takes a quarter of the downtime budget, gets
+// no shorter, or half the flip's time has passed. A guest whose storage has not flushed in all of that time is not
+// stopped: it would stand still for that.
 func (s *Source) FlushShort(ctx context.Context) error {
 	if s == nil {
 		return ctx.Err()
@@ -56,8 +57,8 @@ func (s *Source) FlushShort(ctx context.Context) error {
 	}
 }
 
-// flushEvery is between two flushes of disks while memory is copied; slow storage is left to the guest for flushRest times as
-// long as a flush took.
+// flushEvery is between two flushes of disks while memory is copied; slow storage is left to the guest for flushRest
+// times as long as a flush took.
 const (
 	flushEvery = 2 * time.Second
 	flushRest  = 4

@@ -57,8 +57,8 @@ func TestDisksAreKeptFlushed(t *testing.T) {
 	}
 }
 
-// TestFlushedBeforeTheStop: what QEMU has to flush when it stops the guest is little, also on slow storage, where that is to be had;
-// whatever it takes, memory has time to come to rest before packets are led away.
+// TestFlushedBeforeTheStop: what QEMU has to flush when it stops the guest is little, also on slow storage, where that
+// is to be had; whatever it takes, memory has time to come to rest before packets are led away.
 func TestFlushedBeforeTheStop(t *testing.T) {
 	for name, c := range map[string]struct {
 		writes  float64       // of what the storage takes meanwhile

@@ -39,7 +39,8 @@ func (s *Source) open(n int) (*pipe.Source, error) {
 	return way, nil
 }
 
-// Working are those of paths over which a disk's lane works now, which have what uplinks they share for themselves; all of them where there are no disks.
+// Working are those of paths over which a disk's lane works now, which have what uplinks they share for themselves; all
+// of them where there are no disks.
 func (s *Source) Working(all []peer.Path) []peer.Path {
 	if s == nil {
 		return all

@@ -27,7 +27,8 @@ import (
 	"godwit/vm"
 )
 
-// ends are both ends of a migration with these disks, which go from paris to rome, where an echo stands for the QEMU that waits.
+// ends are both ends of a migration with these disks, which go from paris to rome, where an echo stands for the QEMU
+// that waits.
 func ends(t *testing.T, all []vm.Disk, files map[string]*os.File) (from *Source, to *Intake) {
 	t.Helper()
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
@@ -66,8 +67,8 @@ func serve(to *Intake) func(*peer.Stream) {
 	}
 }
 
-// TestDiskOverLanes: what the source's QEMU says of a disk reaches the one that waits, by lanes over every path, and its answers come back;
-// the work's end ends it.
+// TestDiskOverLanes: what the source's QEMU says of a disk reaches the one that waits, by lanes over every path, and
+// its answers come back; the work's end ends it.
 func TestDiskOverLanes(t *testing.T) {
 	from, to := ends(t, make([]vm.Disk, 2), nil)
 	way, err := from.open(1)
@@ -105,7 +106,8 @@ func TestDiskThatNobodyAwaits(t *testing.T) {
 	}
 }
 
-// TestDisksThatAreNotGranted: nothing is sent of a guest of which a disk is not granted, or where QEMU finds no way to them, and the first reason is told.
+// TestDisksThatAreNotGranted: nothing is sent of a guest of which a disk is not granted, or where QEMU finds no way to
+// them, and the first reason is told.
 func TestDisksThatAreNotGranted(t *testing.T) {
 	fixed := vm.Disk{ID: "seed", Path: "seed.raw", Size: 4096, ReadOnly: true}
 	from, _ := ends(t, []vm.Disk{fixed}, nil)
@@ -211,8 +213,8 @@ func pacedTo(t *testing.T, there netip.AddrPort) (rates []int64) {
 	return rates
 }
 
-// TestGrantedBesideOneThatIsNot: where one disk is not granted, the ways of those that are granted end: nobody else would end them as long as
-// the migration lives.
+// TestGrantedBesideOneThatIsNot: where one disk is not granted, the ways of those that are granted end: nobody else
+// would end them as long as the migration lives.
 func TestGrantedBesideOneThatIsNot(t *testing.T) {
 	fixed := vm.Disk{ID: "seed", Path: "seed.raw", Size: 4096, ReadOnly: true}
 	from, _ := ends(t, []vm.Disk{fixed}, nil)

@@ -58,8 +58,9 @@ func (s *Source) ask(ctx context.Context) (map[string]transfer.Disk, error) {
 	return out, nil
 }
 
-// Await follows the mirrors until each disk was copied once and what the guest writes follows. It has no time limit, but ends
-// when nothing moves any more. events are those of QEMU; told hears now and then how much is there, and how much is left, bytes.
+// Await follows the mirrors until each disk was copied once and what the guest writes follows. It has no time limit,
+// but ends when nothing moves any more. events are those of QEMU; told hears now and then how much is there, and how
+// much is left, bytes.
 func (s *Source) Await(ctx context.Context, events <-chan vm.Event, told func(done, left int64)) error {
 	ticker := time.NewTicker(mirrorLook)
 	defer ticker.Stop()
@@ -123,9 +124,10 @@ func (s *Source) look(ctx context.Context) ([]vm.MirrorState, error) {
 	return states, err
 }
 
-// blockWrites lets the guest's writes wait for the copy, because it writes faster than
-// the copy follows. A QEMU that cannot, as before 8.2 (block-job-change), is given time to follow all the same, and then
-// told of: nothing else would ever end this. A disk that is in sync has no part in it. Where each disk was copied once, what is left may fit the pause all the same.
+// blockWrites lets the guest's writes wait for the copy, because it writes faster than the copy follows. A QEMU that
+// cannot, as before 8.2 (block-job-change), is given time to follow all the same, and then told of: nothing else would
+// ever end this. A disk that is in sync has no part in it. Where each disk was copied once, what is left may fit the
+// pause all the same.
 func (s *Source) blockWrites(ctx context.Context, states []vm.MirrorState, look policy.SeedLook) error {
 	var errs []error
 	for _, m := range states {
@@ -161,7 +163,8 @@ func (s *Source) broke(disk, why string) error {
 	return s.problem(codeOf(why), "the copy of %s to %s broke: %s", disk, s.Plan.To, why)
 }
 
-// codeOf is the code of what QEMU says of a copy. Where it has no room, that is at the destination, to whose disk all is written.
+// codeOf is the code of what QEMU says of a copy. Where it has no room, that is at the destination, to whose disk all
+// is written.
 func codeOf(why string) migration.Code {
 	if strings.Contains(strings.ToLower(why), unix.ENOSPC.Error()) {
 		return migration.CodeCapacity

@@ -50,8 +50,9 @@ func (m *mirrored) BlockWrites(_ context.Context, disk string) error {
 	return nil
 }
 
-// TestWritesThatOutrunTheCopy: the writes of each disk that does not follow wait for the copy as soon as QEMU lets them, and are told to once.
-// Where it never does, as before 8.2, the migration ends with the reason, and not when a person has had enough.
+// TestWritesThatOutrunTheCopy: the writes of each disk that does not follow wait for the copy as soon as QEMU lets
+// them, and are told to once. Where it never does, as before 8.2, the migration ends with the reason, and not when a
+// person has had enough.
 func TestWritesThatOutrunTheCopy(t *testing.T) {
 	const patience = 3 * time.Second
 	for name, c := range map[string]struct {

@@ -15,9 +15,9 @@ import (
 	"godwit/transfer/nbd"
 )
 
-// Disks to which their guest cannot write are copied by mirrors, as others are. But the QEMU that waits has them read-only too,
-// and serves no disk as writable that it has so: the agent itself takes them in, and writes their files. What it has then is
-// compared with what was sent, before memory is copied.
+// Disks to which their guest cannot write are copied by mirrors, as others are. But the QEMU that waits has them
+// read-only too, and serves no disk as writable that it has so: the agent itself takes them in, and writes their files.
+// What it has then is compared with what was sent, before memory is copied.
 
 // hear has what is sent of read-only disks heard.
 func (s *Source) hear(granted map[string]transfer.Disk) {
@@ -111,8 +111,8 @@ func (d *fixedDisk) Zero(at, length int64) error {
 	return nil
 }
 
-// punch makes a hole, where there is none. The file may be closed meanwhile, as the migration is undone, and its descriptor be
-// another file's then: not before this is done.
+// punch makes a hole, where there is none. The file may be closed meanwhile, as the migration is undone, and its
+// descriptor be another file's then: not before this is done.
 func (d *fixedDisk) punch(at, length int64) (err error) {
 	file, err := d.file.SyscallConn()
 	if err != nil {

@@ -78,8 +78,8 @@ func asks(t *testing.T, qemu net.Conn, kind uint16, at, length int64, data []byt
 	}
 }
 
-// TestReadOnlyDiskComes: what is sent of a read-only disk is in its file, with its holes, and both hosts agree on that; when the
-// guest has it nobody writes to it.
+// TestReadOnlyDiskComes: what is sent of a read-only disk is in its file, with its holes, and both hosts agree on that;
+// when the guest has it nobody writes to it.
 func TestReadOnlyDiskComes(t *testing.T) {
 	from, to, path := comesFixed(t)
 	data := make([]byte, 100_000)
@@ -209,8 +209,8 @@ func TestWritableDisksAreNotCompared(t *testing.T) {
 	}
 }
 
-// TestHoleInNoOtherFile: a disk whose file is closed while it gets a hole, as its migration is undone, makes none in the file that
-// is opened next, which has its descriptor.
+// TestHoleInNoOtherFile: a disk whose file is closed while it gets a hole, as its migration is undone, makes none in
+// the file that is opened next, which has its descriptor.
 func TestHoleInNoOtherFile(t *testing.T) {
 	dir, full := t.TempDir(), bytes.Repeat([]byte{1}, 64<<10)
 	disk, other := filepath.Join(dir, "disk"), filepath.Join(dir, "other")

@@ -1,8 +1,8 @@
-// Package disks copies the disks of a guest to another host while it runs: by mirrors of its QEMU, whose streams go by lanes
-// over every path (package lanes), one way (package pipe) for each disk. A Source sends them; at the destination an Intake hands
-// them to the QEMU that waits, or writes the file where that may only read the disk. Sizes are in bytes, rates in bytes per
-// second. What cannot go on is a migration.Problem that names the guest, and is undone by its caller: the disks at the source
-// are as if nothing had been tried, when their mirrors are dropped.
+// Package disks copies the disks of a guest to another host while it runs: by mirrors of its QEMU, whose streams go by
+// lanes over every path (package lanes), one way (package pipe) for each disk. A Source sends them; at the destination
+// an Intake hands them to the QEMU that waits, or writes the file where that may only read the disk. Sizes are in
+// bytes, rates in bytes per second. What cannot go on is a migration.Problem that names the guest, and is undone by its
+// caller: the disks at the source are as if nothing had been tried, when their mirrors are dropped.
 package disks
 
 import (
@@ -40,8 +40,8 @@ type Config struct {
 	Farewells *sync.WaitGroup // of ways that Cut takes from QEMU
 }
 
-// Source is a guest's disks on their way, from seed to switch. Of a guest without disks it is nil: what is called while memory is
-// copied has nothing to do then.
+// Source is a guest's disks on their way, from seed to switch. Of a guest without disks it is nil: what is called while
+// memory is copied has nothing to do then.
 type Source struct {
 	Config
 	forward *transfer.Plain
@@ -78,7 +78,8 @@ func (s *Source) Begin(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the ways: what QEMU has under way on them fails, and each has time for a farewell, most of a second where nobody answers.
+// Close ends the ways: what QEMU has under way on them fails, and each has time for a farewell, most of a second where
+// nobody answers.
 func (s *Source) Close() {
 	if s != nil && s.forward != nil {
 		s.forward.Close()

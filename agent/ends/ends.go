@@ -1,9 +1,9 @@
-// Package ends makes this host's ends of tunnels to other hosts: of those that lead guests' packets (ends.go), and of those in
-// which a guest's memory goes where QEMU sends it by itself (memory.go).
+// Package ends makes this host's ends of tunnels to other hosts: of those that lead guests' packets (ends.go), and of
+// those in which a guest's memory goes where QEMU sends it by itself (memory.go).
 //
-// It owns their names, ports, inner addresses and leases, and the directory of their processes, and keeps nothing in memory: what is there is
-// found by its name. It keeps these: a tunnel's inner addresses are nobody's else at either host, as far as that is known, and
-// a tunnel ends by itself when no agent lives that keeps its lease ahead.
+// It owns their names, ports, inner addresses and leases, and the directory of their processes, and keeps nothing in
+// memory: what is there is found by its name. It keeps these: a tunnel's inner addresses are nobody's else at either
+// host, as far as that is known, and a tunnel ends by itself when no agent lives that keeps its lease ahead.
 package ends
 
 import (
@@ -31,8 +31,8 @@ func Dir(c *config.Config) string { return filepath.Join(c.Run, "tunnels") }
 // Lease is that of a tunnel which is made now, or kept.
 func Lease() time.Time { return clock.Now().Add(2 * config.DefaultLease) }
 
-// Short says whether a tunnel is to have its own lease anew. Of one that ends later than any was told to the clock was set back: by what is left
-// of it for the tunnel itself it may end at any time.
+// Short says whether a tunnel is to have its own lease anew. Of one that ends later than any was told to the clock was
+// set back: by what is left of it for the tunnel itself it may end at any time.
 func Short(until time.Time) bool {
 	left := clock.Until(until)
 	return left <= config.DefaultLease || left > 2*config.DefaultLease

@@ -115,7 +115,8 @@ func TestEndOfFreeInnerAddresses(t *testing.T) {
 	})
 }
 
-// TestBroughtUpAfterAStep: what two hosts agreed on is brought up though the clock of one was stepped ahead since, as by NTP soon after it booted.
+// TestBroughtUpAfterAStep: what two hosts agreed on is brought up though the clock of one was stepped ahead since, as
+// by NTP soon after it booted.
 func TestBroughtUpAfterAStep(t *testing.T) {
 	host(t, func(ctx context.Context, c *config.Config) error {
 		end := agenttest.Tunnel(t, Dir(c), "gwt-00000001")
@@ -148,7 +149,8 @@ func TestFreePort(t *testing.T) {
 	}
 }
 
-// TestName: a tunnel's device is named by the migration that made it, and by a hash, of the same length, where something else did.
+// TestName: a tunnel's device is named by the migration that made it, and by a hash, of the same length, where
+// something else did.
 func TestName(t *testing.T) {
 	if name := Name("m-00c0ffee"); name != "gwt-00c0ffee" {
 		t.Error(name)
@@ -159,7 +161,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestAt: a host has its end where it is asked for, if guests' traffic gets to the other host by that, and else at its first uplink.
+// TestAt: a host has its end where it is asked for, if guests' traffic gets to the other host by that, and else at its
+// first uplink.
 func TestAt(t *testing.T) {
 	up := func(name, addr string) config.Uplink {
 		return config.Uplink{Name: name, Address: netip.MustParseAddr(addr), Carries: "both"}

@@ -70,8 +70,8 @@ func TestTunnelsForMemoryAreKept(t *testing.T) {
 	})
 }
 
-// TestTunnelsForMemoryAreRaised: each path's tunnel comes up towards what the other host offered for it, and all of a migration's go again, and no other's; what does not
-// fit together is refused.
+// TestTunnelsForMemoryAreRaised: each path's tunnel comes up towards what the other host offered for it, and all of a
+// migration's go again, and no other's; what does not fit together is refused.
 func TestTunnelsForMemoryAreRaised(t *testing.T) {
 	host(t, func(ctx context.Context, c *config.Config) error {
 		here := netip.MustParseAddr("127.0.0.1")

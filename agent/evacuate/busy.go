@@ -15,7 +15,8 @@ import (
 
 // This file waits for guests with which somebody else does something.
 
-// busyNow says whether somebody does something with a guest by now, for which the next round waits. Nobody is waited for in a dry run.
+// busyNow says whether somebody does something with a guest by now, for which the next round waits. Nobody is waited
+// for in a dry run.
 func (e *evacuation) busyNow(ctx context.Context, name string) bool {
 	if e.req.DryRun {
 		return false
@@ -24,7 +25,8 @@ func (e *evacuation) busyNow(ctx context.Context, name string) bool {
 	return err == nil && slices.ContainsFunc(info.Guests, func(g api.GuestInfo) bool { return g.Name == name && g.Migration != "" })
 }
 
-// BusyWith says in words what somebody else does with a guest: the id of a migration, or a word of its agent's for what is none.
+// BusyWith says in words what somebody else does with a guest: the id of a migration, or a word of its agent's for what
+// is none.
 func BusyWith(id string) string {
 	if migration.ValidID(id) {
 		return "migration " + id
@@ -102,7 +104,8 @@ func (e *evacuation) stayed(rep record.Report) bool {
 	return false
 }
 
-// unknown says that the agent knows of no such migration: somebody plans one of a guest, or something else is done with that.
+// unknown says that the agent knows of no such migration: somebody plans one of a guest, or something else is done with
+// that.
 func (e *evacuation) unknown(ctx context.Context, id string) bool {
 	_, err := e.host.Report(ctx, id)
 	var said *migration.Problem

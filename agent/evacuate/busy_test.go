@@ -10,8 +10,8 @@ import (
 	"godwit/migration"
 )
 
-// TestPlannedGuests: a guest of which somebody makes a plan just now, or with which something else is done, is moved when that is over; of one
-// with which it is not, that is said.
+// TestPlannedGuests: a guest of which somebody makes a plan just now, or with which something else is done, is moved
+// when that is over; of one with which it is not, that is said.
 func TestPlannedGuests(t *testing.T) {
 	for over, want := range map[time.Duration]string{10 * time.Second: "web→b completed", time.Hour: "web→ something else is being done with it (m-0000000p)"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestBusyWith(t *testing.T) {
 	}
 }
 
-// TestBusySinceTheRoundBegan: hours may pass between the look at a host's guests and a guest's own move. One that somebody else moves by then, or
-// plans to, is waited for, and moved where it stays.
+// TestBusySinceTheRoundBegan: hours may pass between the look at a host's guests and a guest's own move. One that
+// somebody else moves by then, or plans to, is waited for, and moved where it stays.
 func TestBusySinceTheRoundBegan(t *testing.T) {
 	for name, when := range map[string]func(h *aHost, others func() error){
 		"when it is planned": func(h *aHost, others func() error) {
@@ -100,8 +100,8 @@ func TestStoppedGuests(t *testing.T) {
 	})
 }
 
-// TestMovedMeanwhile: of a guest with which something was done, and that somebody moves then, it is said where it is; where it stayed, and was
-// stopped, that.
+// TestMovedMeanwhile: of a guest with which something was done, and that somebody moves then, it is said where it is;
+// where it stayed, and was stopped, that.
 func TestMovedMeanwhile(t *testing.T) {
 	for outcome, want := range map[migration.Outcome]string{migration.Completed: "web→d completed", migration.Aborted: "web→ it is not under care on a any more:"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -129,8 +129,8 @@ func TestMovedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestMovedAgain: of a guest that somebody else's migration left here, or brought, and that another moved away before it was looked at again, it
-// is said where it is, or by what it goes there; where it was let go of instead, that.
+// TestMovedAgain: of a guest that somebody else's migration left here, or brought, and that another moved away before
+// it was looked at again, it is said where it is, or by what it goes there; where it was let go of instead, that.
 func TestMovedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to string // of the first migration

@@ -9,8 +9,9 @@ import (
 	"godwit/migration"
 )
 
-// TestClockSetMeanwhile: what became of a guest that somebody else moves is told by the migration that did it, also where the host's clock was
-// set right by an hour since; and one of before, which began by a clock that was ahead, is none that did.
+// TestClockSetMeanwhile: what became of a guest that somebody else moves is told by the migration that did it, also
+// where the host's clock was set right by an hour since; and one of before, which began by a clock that was ahead, is
+// none that did.
 func TestClockSetMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		moved bool

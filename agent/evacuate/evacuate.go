@@ -145,8 +145,8 @@ func (e *evacuation) round(ctx context.Context, info api.HostInfo) (more bool) {
 	return false
 }
 
-// cameBack says of guests that have moved, and are here all the same, that they are not away. They are not moved again: of two hosts that
-// are evacuated to each other none would come to an end.
+// cameBack says of guests that have moved, and are here all the same, that they are not away. They are not moved again:
+// of two hosts that are evacuated to each other none would come to an end.
 func (e *evacuation) cameBack(info api.HostInfo) {
 	for _, g := range info.Guests {
 		if known := e.of(g.Name); known.Moved() {
@@ -286,8 +286,8 @@ func (e *evacuation) ask(ctx context.Context, req migration.Request) (id string,
 	return e.lastOf(ctx, req.Guest, err) // it has left already
 }
 
-// lastOf is the last migration by which a guest left that did not begin before the evacuation; lost: what there is to say where none
-// is known, as then it is not known what became of it.
+// lastOf is the last migration by which a guest left that did not begin before the evacuation; lost: what there is to
+// say where none is known, as then it is not known what became of it.
 func (e *evacuation) lastOf(ctx context.Context, guest string, lost error) (id string, err error) {
 	all, err := e.host.Reports(ctx)
 	for _, rep := range all { // the newest first

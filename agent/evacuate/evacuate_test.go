@@ -121,7 +121,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestCameBack: a guest that somebody has brought back meanwhile, such as by the evacuation of the host that it went to, is not away.
+// TestCameBack: a guest that somebody has brought back meanwhile, such as by the evacuation of the host that it went
+// to, is not away.
 func TestCameBack(t *testing.T) {
 	host := &aHost{guests: guests("x", "y")}
 	host.ends = func(_, guest string) (migration.Outcome, error) {

@@ -15,8 +15,8 @@ const agentPatience = 30 * time.Second
 // tryPause is between questions to an agent that did not answer.
 const tryPause = 200 * time.Millisecond
 
-// patience is for how long an agent has not answered, from its first failure on: before that one may have taken any time, as this process stood
-// still, and the agent is asked again before anything is concluded.
+// patience is for how long an agent has not answered, from its first failure on: before that one may have taken any
+// time, as this process stood still, and the agent is asked again before anything is concluded.
 type patience struct{ since time.Time }
 
 // over takes note of one more failure, and says whether patience is at its end.

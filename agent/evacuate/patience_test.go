@@ -11,7 +11,8 @@ import (
 	"godwit/agent/record"
 )
 
-// stoodStill is an agent of which one call fails after a while, as this process stood still and the call's time was over when it went on.
+// stoodStill is an agent of which one call fails after a while, as this process stood still and the call's time was
+// over when it went on.
 type stoodStill struct {
 	*aHost
 	events, host int           // which one
@@ -44,8 +45,9 @@ func (s *stoodStill) Host(ctx context.Context) (api.HostInfo, error) {
 	return s.aHost.Host(ctx)
 }
 
-// TestEvacuationThatStoodStill: one call that failed, after whatever time, says nothing of the agent, as this process may have been stopped meanwhile
-// (Ctrl-Z): it is asked on, what became of guests is told, and those that have come are moved. One that goes on saying nothing is given up soon.
+// TestEvacuationThatStoodStill: one call that failed, after whatever time, says nothing of the agent, as this process
+// may have been stopped meanwhile (Ctrl-Z): it is asked on, what became of guests is told, and those that have come are
+// moved. One that goes on saying nothing is given up soon.
 func TestEvacuationThatStoodStill(t *testing.T) {
 	const never = 1 << 30
 	for name, c := range map[string]struct {

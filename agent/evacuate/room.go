@@ -7,11 +7,11 @@ import (
 	"godwit/migration"
 )
 
-// This file asks again for guests that there was no room for. Guests that come at the same time take more of a host than when they are there, as it keeps
-// copies of their memory meanwhile.
+// This file asks again for guests that there was no room for. Guests that come at the same time take more of a host
+// than when they are there, as it keeps copies of their memory meanwhile.
 
-// noteFull keeps whether a guest has no outcome but that a host had no room for it. A disk of the source that got full counts, too: what others
-// kept there goes with them.
+// noteFull keeps whether a guest has no outcome but that a host had no room for it. A disk of the source that got full
+// counts, too: what others kept there goes with them.
 func (e *evacuation) noteFull(name string, outcome migration.Outcome, why *migration.Problem) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

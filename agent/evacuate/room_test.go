@@ -8,8 +8,8 @@ import (
 	"godwit/migration"
 )
 
-// TestAskedAgainForRoom: guests that a host refuses for want of room while others come to it, such as for the copies of their memory, are asked for
-// again when these are there; those of which none finds room any more are refused.
+// TestAskedAgainForRoom: guests that a host refuses for want of room while others come to it, such as for the copies of
+// their memory, are asked for again when these are there; those of which none finds room any more are refused.
 func TestAskedAgainForRoom(t *testing.T) {
 	no := refusal(migration.CodeCapacity, "no room")
 	for name, c := range map[string]struct {

@@ -25,7 +25,8 @@ func (u *unreported) Report(context.Context, string) (record.Report, error) {
 	return record.Report{}, errors.New("its answer cannot be read")
 }
 
-// TestNoReport: an evacuation whose agent has no report of a migration that is over asks for it as patiently as one that does not answer, and ends.
+// TestNoReport: an evacuation whose agent has no report of a migration that is over asks for it as patiently as one
+// that does not answer, and ends.
 func TestNoReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := &unreported{aHost: &aHost{guests: guests("x")}}

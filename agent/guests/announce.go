@@ -9,8 +9,8 @@ import (
 	"godwit/netstate"
 )
 
-// Announce tells the guest's LAN that it is on this host. Bridges have learnt where its NICs were, and neighbours who had its
-// addresses before: guests do not say that they have them, and ours are not asked to (vm.Facts.Quiet).
+// Announce tells the guest's LAN that it is on this host. Bridges have learnt where its NICs were, and neighbours who
+// had its addresses before: guests do not say that they have them, and ours are not asked to (vm.Facts.Quiet).
 func (g *Guest) Announce(ctx context.Context, c *config.Config) error {
 	m := g.Machine()
 	if m == nil {

@@ -1,12 +1,13 @@
-// Package guests has the guests of a host: those under care, and those that are being started, received, waited for or let go.
+// Package guests has the guests of a host: those under care, and those that are being started, received, waited for or
+// let go.
 //
 // It owns what is remembered of each (package care) and its files, by which the next agent finds it again, the QEMU that
 // runs it, the descriptors of its taps, how it is asked, and who has it at the moment. It decides nothing: who starts, moves
 // or ends a guest does so with package agent, and takes the guest first.
 //
-// It keeps these: of one name, one MAC and one number there is one guest on a host; a guest of whom what was written cannot be
-// read keeps its name and number; of two who would move or end a guest at once one is told who has it; and what changed of a guest
-// is written down, also later where that failed, but never of one that has left.
+// It keeps these: of one name, one MAC and one number there is one guest on a host; a guest of whom what was written
+// cannot be read keeps its name and number; of two who would move or end a guest at once one is told who has it; and
+// what changed of a guest is written down, also later where that failed, but never of one that has left.
 package guests
 
 import (

@@ -79,8 +79,8 @@ func TestBusyWords(t *testing.T) {
 	}
 }
 
-// TestForgottenOnASlowDisk: who asks for guests while one is forgotten does not wait for the disk; one of its name that comes
-// meanwhile is written down after that.
+// TestForgottenOnASlowDisk: who asks for guests while one is forgotten does not wait for the disk; one of its name that
+// comes meanwhile is written down after that.
 func TestForgottenOnASlowDisk(t *testing.T) {
 	s := In(t.TempDir())
 	old, next := New(care.Held{Description: config.Description{Name: "web"}}, nil), New(care.Held{Description: config.Description{Name: "web"}, Epoch: 2}, nil)
@@ -143,8 +143,8 @@ func TestForgetLeavesAnother(t *testing.T) {
 	}
 }
 
-// TestSameMAC: a guest with a MAC of another's is neither taken, nor begun, on the other's host: the bridge would give each what is sent to the
-// other. A guest's own are its own.
+// TestSameMAC: a guest with a MAC of another's is neither taken, nor begun, on the other's host: the bridge would give
+// each what is sent to the other. A guest's own are its own.
 func TestSameMAC(t *testing.T) {
 	of := func(name string, macs ...string) config.Description {
 		d := config.Description{Name: name}

@@ -8,8 +8,8 @@ import (
 	"godwit/migration"
 )
 
-// MACsFree says that no other guest here, or on its way, has a NIC of the same MAC as the one that is to come: the bridge would give each
-// what is sent to the other. Hypervisors give all guests one where nobody names any.
+// MACsFree says that no other guest here, or on its way, has a NIC of the same MAC as the one that is to come: the
+// bridge would give each what is sent to the other. Hypervisors give all guests one where nobody names any.
 func (s *Set) MACsFree(d config.Description) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

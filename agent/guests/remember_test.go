@@ -10,8 +10,8 @@ import (
 	"godwit/migration"
 )
 
-// TestAddressesOfOthersStay: addresses that a guest gives up, as a lease ends, are still those of the plan and the report of the
-// migration that brought it with them, which could not be read again else.
+// TestAddressesOfOthersStay: addresses that a guest gives up, as a lease ends, are still those of the plan and the
+// report of the migration that brought it with them, which could not be read again else.
 func TestAddressesOfOthersStay(t *testing.T) {
 	home, led := netip.MustParsePrefix("10.1.1.10/24"), netip.MustParsePrefix("10.2.1.10/24")
 	plan := migration.Plan{Held: []migration.Address{{Prefix: led}, {Prefix: home}}}

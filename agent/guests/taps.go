@@ -13,8 +13,8 @@ import (
 // TapName is the name of the tap of NIC i of the guest with that number.
 func TapName(number, i int) string { return fmt.Sprintf("gwt%d%c", number, 'a'+i) }
 
-// tapped says whether there is such a tap, of either NIC, although no guest is known to have that number: a QEMU has it of which nothing is
-// written down, as its agent was killed before. No guest could come here by that number.
+// tapped says whether there is such a tap, of either NIC, although no guest is known to have that number: a QEMU has it
+// of which nothing is written down, as its agent was killed before. No guest could come here by that number.
 func tapped(number int) bool {
 	return slices.ContainsFunc([]int{0, 1}, func(nic int) bool {
 		_, err := net.InterfaceByName(TapName(number, nic))

@@ -9,8 +9,9 @@ import (
 	"godwit/agent/statefile"
 )
 
-// What is known of a guest may not be written down at once, as where a disk is full, and whoever changed it may not do so again: such as the
-// end of a lease. The next agent would know the guest by an address that it has no more, and which another may have.
+// What is known of a guest may not be written down at once, as where a disk is full, and whoever changed it may not do
+// so again: such as the end of a lease. The next agent would know the guest by an address that it has no more, and
+// which another may have.
 
 // write writes down what is known of a guest, or remembers that it is not. The caller holds saving.
 func (s *Set) write(g *Guest) error {

@@ -36,7 +36,8 @@ func (s *Set) Save(g *Guest) error {
 	return s.write(g)
 }
 
-// SaveIfHere is Save for who does not know whether the guest is under care still: one that has left is not written down again.
+// SaveIfHere is Save for who does not know whether the guest is under care still: one that has left is not written down
+// again.
 func (s *Set) SaveIfHere(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -46,7 +47,8 @@ func (s *Set) SaveIfHere(g *Guest) error {
 	return s.write(g)
 }
 
-// Forget ends the care of a guest. What was written down of another of that name stays. Who asks for guests does not wait for the disk.
+// Forget ends the care of a guest. What was written down of another of that name stays. Who asks for guests does not
+// wait for the disk.
 func (s *Set) Forget(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -67,9 +69,9 @@ func (s *Set) Forget(g *Guest) error {
 // removeGuest is statefile.Remove. Tests have a slower disk.
 var removeGuest = statefile.Remove
 
-// Remembered reads what an earlier agent wrote down. A guest of whom that cannot be read is
-// left as it is: nobody else gets its name here until a person has mended that. So is any guest where it is not known which there
-// are, as on storage that fails. The errors are those of such guests.
+// Remembered reads what an earlier agent wrote down. A guest of whom that cannot be read is left as it is: nobody else
+// gets its name here until a person has mended that. So is any guest where it is not known which there are, as on
+// storage that fails. The errors are those of such guests.
 func (s *Set) Remembered() (out []care.Held, errs []error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,8 +1,8 @@
 // Package handed has what a handover gives a guest, in the words of its channel, and holds what a guest has against that:
 // addresses with their routers, routing tables and MPTCP endpoints. It is pure: it owns nothing, and asks nobody.
 //
-// It keeps this: numbers that are a guest's own affair, its tables and endpoints, are not taken from it, and peers hear of none
-// anew while they may remember it.
+// It keeps this: numbers that are a guest's own affair, its tables and endpoints, are not taken from it, and peers hear
+// of none anew while they may remember it.
 package handed
 
 import (

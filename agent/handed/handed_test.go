@@ -95,8 +95,8 @@ func TestOwnNIC(t *testing.T) {
 	}
 }
 
-// TestConfigure: a guest is told of the first endpoint of a pair, of what clients see of its address, and of the table that it used last
-// where it is given no other.
+// TestConfigure: a guest is told of the first endpoint of a pair, of what clients see of its address, and of the table
+// that it used last where it is given no other.
 func TestConfigure(t *testing.T) {
 	h := care.Held{Description: config.Description{NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Table: 101}
 	v4 := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Gateway: netip.MustParseAddr("10.2.1.1"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 4}

@@ -134,7 +134,8 @@ func environment(c Call) []string {
 	}
 }
 
-// notBegun says what the kernel means of a file that is there and is no program: it says that of what the file names, and not what.
+// notBegun says what the kernel means of a file that is there and is no program: it says that of what the file names,
+// and not what.
 func notBegun(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):

@@ -164,8 +164,9 @@ func Read(dir, id string, state any) error {
 	return nil
 }
 
-// First puts the first record of DIR/ID.journal that is whole into state, whatever is wrong with the rest, or with the format: what
-// stays the same in a journal, such as whose it is, is known by it where Read fails. It changes nothing. The error is that there is none.
+// First puts the first record of DIR/ID.journal that is whole into state, whatever is wrong with the rest, or with the
+// format: what stays the same in a journal, such as whose it is, is known by it where Read fails. It changes nothing.
+// The error is that there is none.
 func First(dir, id string, state any) error {
 	data, err := readFile(filepath.Join(dir, id+".journal"))
 	if err != nil {
@@ -251,8 +252,8 @@ func (j *File) Reserve(n int) error {
 // Close keeps the file for the next start of the agent.
 func (j *File) Close() error { return j.f.Close() }
 
-// Remove ends the journal: the migration is over and its outcome is in the history. It does not come back
-// with a host that loses its power. After an error it may be called again; unless it has Gone by then, the journal is as it was.
+// Remove ends the journal: the migration is over and its outcome is in the history. It does not come back with a host
+// that loses its power. After an error it may be called again; unless it has Gone by then, the journal is as it was.
 func (j *File) Remove() error {
 	if !j.gone {
 		if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -107,7 +107,8 @@ func BenchmarkSync(b *testing.B) {
 	}
 }
 
-// TestFirst: whose a journal is, is known also where what follows is damaged, or of a later format; not where nothing is whole.
+// TestFirst: whose a journal is, is known also where what follows is damaged, or of a later format; not where nothing
+// is whole.
 func TestFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(data []byte) []byte

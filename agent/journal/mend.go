@@ -30,10 +30,11 @@ func (f file) Datasync() error {
 	}
 }
 
-// mend removes what follows the last record, and the room with it. After a sync that failed that is not enough. What it was to
-// bring may be on the disk, and come back with a host that loses its power. And what it did not bring, records
-// before it too, the kernel takes for written (fsync(2), EIO): the next sync would say that all is well, with a hole before the
-// record that it brought, which is then dropped as one that was cut off. So those are written once more, and synced.
+// mend removes what follows the last record, and the room with it. After a sync that failed that is not enough. What it
+// was to bring may be on the disk, and come back with a host that loses its power. And what it did not bring, records
+// before it too, the kernel takes for written (fsync(2), EIO): the next sync would say that all is well, with a hole
+// before the record that it brought, which is then dropped as one that was cut off. So those are written once more, and
+// synced.
 func (j *File) mend() error {
 	if err := j.name(); err != nil {
 		return err

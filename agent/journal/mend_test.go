@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// badDisk is a file as the kernel has it: what is written is on the disk when it was synced, by blocks, and what a sync could not
-// write counts as written.
+// badDisk is a file as the kernel has it: what is written is on the disk when it was synced, by blocks, and what a sync
+// could not write counts as written.
 type badDisk struct {
 	cache []byte
 	disk  []byte
@@ -109,8 +109,8 @@ func step(t *testing.T, data []byte) int {
 	return s.Step
 }
 
-// TestSyncFails: a record of which the disk has said that it did not take it never comes back, and none before it is lost for
-// what comes after it.
+// TestSyncFails: a record of which the disk has said that it did not take it never comes back, and none before it is
+// lost for what comes after it.
 func TestSyncFails(t *testing.T) {
 	for _, wrote := range []bool{false, true} {
 		j, d := onBadDisk(t)

@@ -91,8 +91,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestShorterRecord: where the disk has no room for a record, a shorter one still has the room that was made before: a refusal, after all that a
-// guest's report has.
+// TestShorterRecord: where the disk has no room for a record, a shorter one still has the room that was made before: a
+// refusal, after all that a guest's report has.
 func TestShorterRecord(t *testing.T) {
 	dir, path := written(t, 1)
 	j, _ := reopen(t, dir)

@@ -7,18 +7,18 @@ import (
 	"path/filepath"
 )
 
-// longest is how long a journal becomes before it begins anew, bytes: of who repairs something forward for days, such as on a disk that
-// has no file left, and says each time what is wrong now, which may be other words, and all that a report has. It is far more than a
-// migration writes that ends, and far less than fileLimit.
+// longest is how long a journal becomes before it begins anew, bytes: of who repairs something forward for days, such
+// as on a disk that has no file left, and says each time what is wrong now, which may be other words, and all that a
+// report has. It is far more than a migration writes that ends, and far less than fileLimit.
 const longest = 16 << 20
 
 // begunAnew is the name of a journal while it is begun anew.
 func begunAnew(path string) string { return path + ".new" }
 
-// shorten begins a journal that has become long anew, with its last record alone. It would else fill the disk, and no later
-// agent could read it. Both files say the same, so it does not matter which of them a crash leaves. One that
-// cannot be begun anew goes on, up to fileLimit, and it is tried again when it has grown by as much. The error is that the new one's name
-// may not be on the disk: what comes next would be lost with it, see mend.
+// shorten begins a journal that has become long anew, with its last record alone. It would else fill the disk, and no
+// later agent could read it. Both files say the same, so it does not matter which of them a crash leaves. One that
+// cannot be begun anew goes on, up to fileLimit, and it is tried again when it has grown by as much. The error is that
+// the new one's name may not be on the disk: what comes next would be lost with it, see mend.
 func (j *File) shorten() error {
 	if j.length < j.longAt || j.last == nil {
 		return nil

@@ -20,8 +20,8 @@ func says(t *testing.T, j *File, step, n int) {
 	}
 }
 
-// TestLongJournalBeginsAnew: who repairs something forward for days, and says each time what is wrong now, neither fills the disk nor
-// leaves a journal that nobody can read.
+// TestLongJournalBeginsAnew: who repairs something forward for days, and says each time what is wrong now, neither
+// fills the disk nor leaves a journal that nobody can read.
 func TestLongJournalBeginsAnew(t *testing.T) {
 	dir, path := written(t, 1)
 	if err := os.WriteFile(begunAnew(path), []byte("half of one"), 0o600); err != nil { // of an agent that was killed
@@ -54,8 +54,8 @@ func TestLongJournalBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestLongJournalGoesOn: one that cannot begin anew, as on a disk that has no file left, goes on as long as an agent can read it, and
-// begins anew when it can.
+// TestLongJournalGoesOn: one that cannot begin anew, as on a disk that has no file left, goes on as long as an agent
+// can read it, and begins anew when it can.
 func TestLongJournalGoesOn(t *testing.T) {
 	dir, path := written(t, 1)
 	j, _ := reopen(t, dir)

@@ -2,9 +2,10 @@ package lanes
 
 import "time"
 
-// easing decides whether a lane may fill a path that carries guests' packets too as if it did not. What is left for them
-// (sharedShare) idles while they send little, as it does in most copies; where they send more than that,
-// packets begin to wait at the slowest link, which round trips tell, and the lane leaves it to them again. The zero value is ready for use.
+// easing decides whether a lane may fill a path that carries guests' packets too as if it did not. What is left for
+// them (sharedShare) idles while they send little, as it does in most copies; where they send more than that, packets
+// begin to wait at the slowest link, which round trips tell, and the lane leaves it to them again. The zero value is
+// ready for use.
 type easing struct {
 	eased bool
 	since time.Time     // when it was
@@ -13,11 +14,12 @@ type easing struct {
 }
 
 const (
-	// waitsMost is by how much round trips may be longer than the shortest: or an easeShare of that, if it is more. A lane's own
-	// packets leave in bunches, and acknowledgements come in some.
+	// waitsMost is by how much round trips may be longer than the shortest: or an easeShare of that, if it is more. A
+	// lane's own packets leave in bunches, and acknowledgements come in some.
 	waitsMost = 5 * time.Millisecond
 	easeShare = 16
-	// holdLeast and holdMost are for how long a path is left to guests on which something waited: longer each time that it came of filling it.
+	// holdLeast and holdMost are for how long a path is left to guests on which something waited: longer each time that
+	// it came of filling it.
 	holdLeast = 2 * time.Second
 	holdMost  = 32 * time.Second
 	// holdKept is for how long nothing has to wait for that to be forgotten.

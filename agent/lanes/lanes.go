@@ -1,9 +1,10 @@
 // Package lanes opens lanes from one host to another: connections that carry a migration's memory, or one of its disks,
-// together, one over each pair of uplinks (package paths says what goes by them). Each may send so many bytes per second; what
-// one does not send of an uplink that it shares the others get, and what guests' clients leave of a path that is theirs too.
+// together, one over each pair of uplinks (package paths says what goes by them). Each may send so many bytes per
+// second; what one does not send of an uplink that it shares the others get, and what guests' clients leave of a path
+// that is theirs too.
 //
-// A lane that cannot be opened, or ends, is no error of this package: package paths opens it again, by Lane.Open. A host that
-// does not want them says why, once (Refuse), which ends all of them at the other end.
+// A lane that cannot be opened, or ends, is no error of this package: package paths opens it again, by Lane.Open. A
+// host that does not want them says why, once (Refuse), which ends all of them at the other end.
 package lanes
 
 import (

@@ -10,10 +10,12 @@ const (
 	sharedShare = 0.93
 	// ownShare is 98 % of a path that carries migrations only, and 99 % with Ethernet's headers.
 	ownShare = 0.95
-	// multipathShare is what MPTCP's own option leaves of a packet's 1448 bytes: that of each segment is 32 bytes at most (RFC 8684, 3.3).
+	// multipathShare is what MPTCP's own option leaves of a packet's 1448 bytes: that of each segment is 32 bytes at
+	// most (RFC 8684, 3.3).
 	multipathShare = 1416. / 1448
-	// multipathSlack is for the kernel, which sends what it was given of that connection as fast as a subflow's window allows: the queue that this
-	// makes on a path empties by what is left of its rate, and guests' packets wait behind it until then.
+	// multipathSlack is for the kernel, which sends what it was given of that connection as fast as a subflow's window
+	// allows: the queue that this makes on a path empties by what is left of its rate, and guests' packets wait behind
+	// it until then.
 	multipathSlack = 0.97
 )
 
@@ -27,7 +29,8 @@ func Pace(p peer.Path, channels, paths int) int64 {
 	return int64(float64(p.Rate) / 8 * share / float64(sharing))
 }
 
-// PaceMultipath is how fast one MPTCP connection over all these paths may send, bytes per second; 0: the rate of one is not known.
+// PaceMultipath is how fast one MPTCP connection over all these paths may send, bytes per second; 0: the rate of one is
+// not known.
 func PaceMultipath(all []peer.Path) (sum int64) {
 	for _, p := range all {
 		if p.Rate == 0 {

@@ -38,7 +38,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceMultipath: the kernel paces no subflow, so one connection has what all paths have, less the option that each of its packets has, and more where guests' packets go.
+// TestPaceMultipath: the kernel paces no subflow, so one connection has what all paths have, less the option that each
+// of its packets has, and more where guests' packets go.
 func TestPaceMultipath(t *testing.T) {
 	own, shared, unknown := peer.Path{Rate: 8_000_000}, peer.Path{Rate: 16_000_000, Shared: true}, peer.Path{}
 	const want = 929_005 + 1_764_328

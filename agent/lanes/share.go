@@ -31,8 +31,8 @@ type Share struct {
 // shareEvery is how often it is looked at which lanes work, and whether something waits on their paths.
 const shareEvery = 500 * time.Millisecond
 
-// Over are a lane over each of these paths, which so many streams share, those of other sessions too; header is each one's by number.
-// Share.Keep is to run beside them.
+// Over are a lane over each of these paths, which so many streams share, those of other sessions too; header is each
+// one's by number. Share.Keep is to run beside them.
 func Over(link *peer.Link, all []peer.Path, streams int, header func(number int) peer.Header) ([]paths.Lane, *Share) {
 	share := &Share{paths: all, streams: streams, conns: make([]net.Conn, len(all)), paced: make([]int64, len(all)), ease: make([]easing, len(all))}
 	var lanes []paths.Lane
@@ -58,7 +58,8 @@ func (s *Share) opened(number int, conn net.Conn, rate int64) {
 	s.conns[number], s.paced[number], s.ease[number] = conn, rate, easing{}
 }
 
-// Keep has lanes share by who works, as now says, and what is free, until they are done. It need not where no uplink has two, nor clients.
+// Keep has lanes share by who works, as now says, and what is free, until they are done. It need not where no uplink
+// has two, nor clients.
 func (s *Share) Keep(done <-chan struct{}, now func() []paths.Path) {
 	if !sharesUplinks(s.paths) && !slices.ContainsFunc(s.paths, func(p peer.Path) bool { return p.Shared }) {
 		return

@@ -14,7 +14,8 @@ import (
 	"godwit/agent/statefile"
 )
 
-// TestAdoptedWhereItRuns: the directory of a QEMU that was found without care, and adopted by its socket there, belongs to its guest.
+// TestAdoptedWhereItRuns: the directory of a QEMU that was found without care, and adopted by its socket there, belongs
+// to its guest.
 func TestAdoptedWhereItRuns(t *testing.T) {
 	root := t.TempDir()
 	c := &config.Config{Host: "here", State: filepath.Join(root, "state"), Run: filepath.Join(root, "run")}
@@ -71,7 +72,8 @@ func TestAdoptedWhereItRuns(t *testing.T) {
 	without(0)
 }
 
-// TestAdoptedByAnotherName: so it is where the directory of the socket is named otherwise than by the agent's configuration, as /var/run leads to /run.
+// TestAdoptedByAnotherName: so it is where the directory of the socket is named otherwise than by the agent's
+// configuration, as /var/run leads to /run.
 func TestAdoptedByAnotherName(t *testing.T) {
 	for _, byLink := range []bool{false, true} {
 		root := t.TempDir()
@@ -103,7 +105,8 @@ func TestAdoptedByAnotherName(t *testing.T) {
 	}
 }
 
-// TestStateIsRun: where a configuration names one directory for STATE and RUN, the files of guests under care are no guest's runtime directory.
+// TestStateIsRun: where a configuration names one directory for STATE and RUN, the files of guests under care are no
+// guest's runtime directory.
 func TestStateIsRun(t *testing.T) {
 	dir := t.TempDir()
 	c := &config.Config{Host: "here", State: dir, Run: dir}
@@ -123,7 +126,8 @@ func TestStateIsRun(t *testing.T) {
 	}
 }
 
-// TestInletOfAGuestUnread: what brings pages to a QEMU whose guest's file cannot be read does not tell to end that, which may be well.
+// TestInletOfAGuestUnread: what brings pages to a QEMU whose guest's file cannot be read does not tell to end that,
+// which may be well.
 func TestInletOfAGuestUnread(t *testing.T) {
 	h := newHost(t)
 	dir := filepath.Dir(h.inlet("web-3"))

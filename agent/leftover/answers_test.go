@@ -11,8 +11,8 @@ import (
 	"godwit/internal/lasting/lastingtest"
 )
 
-// TestAnswers: a QEMU whose socket cannot be dialled just now, as others wait before it or the host has no descriptor left, is not taken for gone:
-// its directory would be removed, and with it the sockets by which it is reached.
+// TestAnswers: a QEMU whose socket cannot be dialled just now, as others wait before it or the host has no descriptor
+// left, is not taken for gone: its directory would be removed, and with it the sockets by which it is reached.
 func TestAnswers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "qmp.sock")
 	is := func(when string, want bool) {

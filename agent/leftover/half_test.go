@@ -10,7 +10,8 @@ import (
 	"godwit/agent/config"
 )
 
-// TestHalfWritten: what was cut off in writing is found in both of an agent's directories, whatever the clock was then; what may be being written is not.
+// TestHalfWritten: what was cut off in writing is found in both of an agent's directories, whatever the clock was then;
+// what may be being written is not.
 func TestHalfWritten(t *testing.T) {
 	c := &config.Config{State: t.TempDir(), Run: t.TempDir()}
 	write := func(path string, off time.Duration) string {

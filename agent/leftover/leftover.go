@@ -90,7 +90,8 @@ func Find(ctx context.Context, c *config.Config) ([]Thing, error) {
 	return things, errors.Join(errs...)
 }
 
-// WithoutCare lists the QEMUs that agents here have begun, or received guests by, and that nobody has under care now: they may run their guests.
+// WithoutCare lists the QEMUs that agents here have begun, or received guests by, and that nobody has under care now:
+// they may run their guests.
 func WithoutCare(ctx context.Context, c *config.Config) ([]Thing, error) {
 	o, err := readOwners(c)
 	if err != nil {

@@ -295,8 +295,8 @@ func TestUnreadableJournal(t *testing.T) {
 	}
 }
 
-// TestUnreadableFiles: what cannot be read of guests or detours is listed, and hides nothing else that cannot; what it owns is not known,
-// so nothing is called left over.
+// TestUnreadableFiles: what cannot be read of guests or detours is listed, and hides nothing else that cannot; what it
+// owns is not known, so nothing is called left over.
 func TestUnreadableFiles(t *testing.T) {
 	other, err := json.Marshal(care.Held{Description: config.Description{Name: "db", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}}, Dir: "/run/godwit/guests/db-1"})
 	if err != nil {

@@ -278,8 +278,8 @@ func disks(_ context.Context, c *config.Config, o *owners) ([]Thing, error) {
 	})
 }
 
-// openFiles are the files below dir that a process has open, with one such process. The kernel names them by where dir leads, if it is a link, or
-// below one.
+// openFiles are the files below dir that a process has open, with one such process. The kernel names them by where dir
+// leads, if it is a link, or below one.
 func openFiles(dir string) (map[string]int, error) {
 	at, err := filepath.EvalSymlinks(dir)
 	if err != nil {

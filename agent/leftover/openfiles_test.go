@@ -9,8 +9,8 @@ import (
 	"godwit/migration"
 )
 
-// TestOpenDiskByAnotherPath: a disk that a process has open is not removed, also where STATE is named by a link: processes are known by the
-// path that it leads to.
+// TestOpenDiskByAnotherPath: a disk that a process has open is not removed, also where STATE is named by a link:
+// processes are known by the path that it leads to.
 func TestOpenDiskByAnotherPath(t *testing.T) {
 	real, link := t.TempDir(), filepath.Join(t.TempDir(), "state")
 	if err := os.Symlink(real, link); err != nil {

@@ -56,12 +56,11 @@ func diskOf(file string) (guest string, epoch uint64) {
 // slack is what the times of a file and of a report may be apart, ns.
 const slack = int64(5 * time.Second)
 
-// stale proves that a disk's file is not the only copy of what its guest wrote, by a
-// migration that says so: the guest left it behind, or did not come by it. "" where
-// nothing proves it. A clock may have been stepped, so times alone are no proof; nor are epochs,
-// which begin again where a guest is started anew: that it is here with a later right, or left by one, does not say
-// that its disks are what this one became. A guest that came by the file's epoch more often than it left the file came last, and
-// did not leave.
+// stale proves that a disk's file is not the only copy of what its guest wrote, by a migration that says so: the guest
+// left it behind, or did not come by it. "" where nothing proves it. A clock may have been stepped, so times alone are
+// no proof; nor are epochs, which begin again where a guest is started anew: that it is here with a later right, or
+// left by one, does not say that its disks are what this one became. A guest that came by the file's epoch more often
+// than it left the file came last, and did not leave.
 func (o *owners) stale(c *config.Config, e fs.DirEntry) (migrationID string) {
 	info, err := e.Info()
 	guest, epoch := diskOf(e.Name())
@@ -109,8 +108,9 @@ type ended struct {
 	Left      []string          `json:"left"`
 }
 
-// reportsOf are those of a guest's migrations, also of what is kept of them in short; none where one cannot be read (o.unread), as it may be of a later stay.
-// The history is read once: that of years takes a while, and disks may be many.
+// reportsOf are those of a guest's migrations, also of what is kept of them in short; none where one cannot be read
+// (o.unread), as it may be of a later stay. The history is read once: that of years takes a while, and disks may be
+// many.
 func (o *owners) reportsOf(c *config.Config, guest string) []ended {
 	if o.history == nil {
 		o.history = map[string][]ended{}
@@ -123,8 +123,8 @@ func (o *owners) reportsOf(c *config.Config, guest string) []ended {
 	return o.history[guest]
 }
 
-// readHistory has each migration once, by its file's name there. An agent may be putting it away meanwhile, or be amending what it
-// had put away: what is not found whole is in short by then, and what is whole counts.
+// readHistory has each migration once, by its file's name there. An agent may be putting it away meanwhile, or be
+// amending what it had put away: what is not found whole is in short by then, and what is whole counts.
 func readHistory(dir string) (map[string]ended, error) {
 	whole, all := map[string]ended{}, map[string]ended{}
 	err := eachFile(dir, func(p string) error {

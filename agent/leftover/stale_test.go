@@ -172,7 +172,8 @@ func TestReportThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestHistoryIsReadOnce: what years of moves have left is looked at once, whatever disks there are, and not at all where each has its owner.
+// TestHistoryIsReadOnce: what years of moves have left is looked at once, whatever disks there are, and not at all
+// where each has its owner.
 func TestHistoryIsReadOnce(t *testing.T) {
 	c := &config.Config{Host: "here", State: t.TempDir()}
 	for i, file := range []string{"web-3-root.raw", "web-3-data.raw"} {
@@ -243,7 +244,8 @@ func TestDiskOf(t *testing.T) {
 	}
 }
 
-// TestGuestsThatCannotBeListed: where it is not known which guests there are, as on storage that fails, nothing is called left over.
+// TestGuestsThatCannotBeListed: where it is not known which guests there are, as on storage that fails, nothing is
+// called left over.
 func TestGuestsThatCannotBeListed(t *testing.T) {
 	c := &config.Config{Host: "here", State: t.TempDir(), Run: t.TempDir()}
 	write(t, filepath.Join(c.State, "guests"), nil) // a file where their directory should be

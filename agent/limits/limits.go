@@ -162,9 +162,9 @@ func (l Limit) Anew(ctx context.Context, told func() time.Time) (context.Context
 	return ctx, func() { cancel(nil) }
 }
 
-// Each of a guest's connections is told of its next address and to leave the old one, and all
-// of them join: an emulated guest needs some ms for each. What limits a handover is
-// crowdEach for each connection, if that is more, of crowdMost at most, and of none below none: the guest names them, or a peer.
+// Each of a guest's connections is told of its next address and to leave the old one, and all of them join: an emulated
+// guest needs some ms for each. What limits a handover is crowdEach for each connection, if that is more, of crowdMost
+// at most, and of none below none: the guest names them, or a peer.
 const (
 	crowdEach = 6 * time.Millisecond
 	crowdMost = 20000

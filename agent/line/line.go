@@ -1,5 +1,6 @@
-// Package line is how a guest on this host is asked: by whom its description says answers in it, over one connection that all who ask share, which is
-// dialled when the first does, and again once it is gone. QEMU serves one client alone.
+// Package line is how a guest on this host is asked: by whom its description says answers in it, over one connection
+// that all who ask share, which is dialled when the first does, and again once it is gone. QEMU serves one client
+// alone.
 package line
 
 import (
@@ -59,9 +60,10 @@ func (l *Line) reached(d config.Description) guest.Channel {
 	return nil
 }
 
-// Reach is the open channel of a guest of that description, whose QEMU serves it at socket, which is called where it is to be dialled;
-// "": at none. One that was never reached is dialled, as by an agent that found the guest paused; one that is closed is dialled
-// again. A guest that does not answer costs wait; one that arrives is asked by the channel of its migration as soon as that is open.
+// Reach is the open channel of a guest of that description, whose QEMU serves it at socket, which is called where it is
+// to be dialled; "": at none. One that was never reached is dialled, as by an agent that found the guest paused; one
+// that is closed is dialled again. A guest that does not answer costs wait; one that arrives is asked by the channel of
+// its migration as soon as that is open.
 func (l *Line) Reach(ctx context.Context, d config.Description, socket func() string, wait limits.Limit) (guest.Channel, error) {
 	if c := l.reached(d); c != nil {
 		return c, nil
@@ -128,7 +130,8 @@ func dial(ctx context.Context, d config.Description, socket string) (guest.Chann
 	return unlessFailed(guest.Dial(ctx, socket))
 }
 
-// Open speaks to whoever will answer in a guest that is about to run: where it can, the channel is open before that. On error it returns none.
+// Open speaks to whoever will answer in a guest that is about to run: where it can, the channel is open before that. On
+// error it returns none.
 func Open(ctx context.Context, d config.Description, socket string) (guest.Channel, error) {
 	if d.Agent == config.AgentQGA {
 		return dial(ctx, d, socket)

@@ -1,8 +1,9 @@
-// Package logs keeps what guests say to their consoles, and their QEMUs and tunnels to logs: short while it is written, and of guests that
-// left the end, next to the history.
+// Package logs keeps what guests say to their consoles, and their QEMUs and tunnels to logs: short while it is written,
+// and of guests that left the end, next to the history.
 //
-// A guest writes to its console what it likes, for months, and QEMU to its log what the guest has it say; so does a tunnel that stands for
-// as long, while its uplink is down. All lie in the runtime directory: in memory on most hosts, and with what all other guests need.
+// A guest writes to its console what it likes, for months, and QEMU to its log what the guest has it say; so does a
+// tunnel that stands for as long, while its uplink is down. All lie in the runtime directory: in memory on most hosts,
+// and with what all other guests need.
 package logs
 
 import (
@@ -66,8 +67,8 @@ func boundLog(path string) error {
 	return err
 }
 
-// Keep copies the end of a guest's console and QEMU's words, which are in dir, to another directory, under names that begin with dir's own. Of
-// what is kept there the oldest goes, where that is too much.
+// Keep copies the end of a guest's console and QEMU's words, which are in dir, to another directory, under names that
+// begin with dir's own. Of what is kept there the oldest goes, where that is too much.
 func Keep(dir, to string, log *slog.Logger) {
 	for _, name := range []string{"serial.log", "qemu.log"} {
 		data, err := End(filepath.Join(dir, name), kept)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestConsoleIsBounded: a guest fills no memory of its host by writing to its console, nor does a tunnel by its log; the last words are kept,
-// and whoever writes goes on.
+// TestConsoleIsBounded: a guest fills no memory of its host by writing to its console, nor does a tunnel by its log;
+// the last words are kept, and whoever writes goes on.
 func TestConsoleIsBounded(t *testing.T) {
 	run := t.TempDir() + "/[run]" // is no pattern
 	guests, tunnels := filepath.Join(run, "guests"), filepath.Join(run, "tunnels")
@@ -66,8 +66,8 @@ func TestConsoleIsBounded(t *testing.T) {
 	}
 }
 
-// TestKeptLogsAreBounded: what guests that left have said fills no disk, however often they come and go; the newest is kept, and what people
-// put beside it. So it is where the others were written by a clock that was years ahead.
+// TestKeptLogsAreBounded: what guests that left have said fills no disk, however often they come and go; the newest is
+// kept, and what people put beside it. So it is where the others were written by a clock that was years ahead.
 func TestKeptLogsAreBounded(t *testing.T) {
 	t.Run("a clock that is right", func(t *testing.T) { keptLogsAreBounded(t, 0) })
 	t.Run("a clock that was ahead", func(t *testing.T) { keptLogsAreBounded(t, 2*365*24*time.Hour) })

@@ -180,7 +180,8 @@ func (c *Carrier) Again() {
 	c.last = Carried{Wire: c.last.Wire}
 }
 
-// Refills says that what is missing is read and sent by lanes of their own from here on: both count from nothing, beside what was before.
+// Refills says that what is missing is read and sent by lanes of their own from here on: both count from nothing,
+// beside what was before.
 func (c *Carrier) Refills() {
 	if c == nil {
 		return

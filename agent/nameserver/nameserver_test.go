@@ -134,7 +134,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateByAWrongClock: what the server refuses as the host's clock is wrong says how far the clocks are apart, and names neither key nor zone.
+// TestUpdateByAWrongClock: what the server refuses as the host's clock is wrong says how far the clocks are apart, and
+// names neither key nor zone.
 func TestUpdateByAWrongClock(t *testing.T) {
 	c := bind(t)
 	for _, by := range []time.Duration{-50 * 365 * 24 * time.Hour, -7 * time.Hour, 30 * 365 * 24 * time.Hour} {

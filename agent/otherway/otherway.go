@@ -1,5 +1,6 @@
-// Package otherway leads a leased tunnel over another pair of uplinks, where the one that it takes carries nothing any more, or small packets
-// alone. Through asks a tunnel's process what it hears; what is done to a tunnel is the caller's.
+// Package otherway leads a leased tunnel over another pair of uplinks, where the one that it takes carries nothing any
+// more, or small packets alone. Through asks a tunnel's process what it hears; what is done to a tunnel is the
+// caller's.
 package otherway
 
 import (
@@ -42,9 +43,10 @@ type Way struct {
 	Shrink  func(bool)                                              // has connections that begin from now on send small packets alone, or, again, what they like
 }
 
-// Keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until anything comes through it or it is
-// this host's no more. That which it takes comes first: where both ends are there, nothing is changed by that. One that carries small packets alone is
-// left for any other, but not for one that was no better.
+// Keep looks once whether the tunnel answers; if not, it leads it over pairs by which its other end's host does, until
+// anything comes through it or it is this host's no more. That which it takes comes first: where both ends are there,
+// nothing is changed by that. One that carries small packets alone is left for any other, but not for one that was no
+// better.
 func (w Way) Keep(ctx context.Context) {
 	tried, leads := map[string]int{}, 1 // the pairs that it was led over in vain, or was not to be, by when: from 2 on
 	vain := func(p peer.Path) {
@@ -103,7 +105,8 @@ func (w Way) asks(ctx context.Context) Passage {
 	return passes
 }
 
-// Through says what comes through a tunnel. That one has no process is not the way's fault: whoever keeps its detour brings it up again.
+// Through says what comes through a tunnel. That one has no process is not the way's fault: whoever keeps its detour
+// brings it up again.
 func Through(ctx context.Context, through tunnel.Config) Passage {
 	asking, cancel := limits.TryTunnel.On(ctx)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 	"godwit/internal/clock"
 )
 
-// TestSilentTunnelTakesAnotherPair: a tunnel that does not answer is led over the first other pair that does, and stays there; one by which it
-// does not answer all the same is left for any other that does.
+// TestSilentTunnelTakesAnotherPair: a tunnel that does not answer is led over the first other pair that does, and stays
+// there; one by which it does not answer all the same is left for any other that does.
 func TestSilentTunnelTakesAnotherPair(t *testing.T) {
 	always, never := func(time.Duration) bool { return true }, func(time.Duration) bool { return false }
 	before := func(end time.Duration) func(time.Duration) bool {

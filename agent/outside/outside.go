@@ -1,7 +1,7 @@
-// Package outside is the channel (guest.Channel) of a guest in which nobody can be asked: the next address is given to a client
-// of DHCP that the guest has, on its tap, and who uses the old one is seen from its packets. It knows of IPv4 alone, and of
-// connections nothing but that something uses an address. What a guest does not do within limits.Take is a migration.Problem that
-// says how far it came, and what a person may do.
+// Package outside is the channel (guest.Channel) of a guest in which nobody can be asked: the next address is given to
+// a client of DHCP that the guest has, on its tap, and who uses the old one is seen from its packets. It knows of IPv4
+// alone, and of connections nothing but that something uses an address. What a guest does not do within limits.Take is
+// a migration.Problem that says how far it came, and what a person may do.
 package outside
 
 import (
@@ -35,8 +35,8 @@ type Config struct {
 	Server  netip.Addr                                           // names this host to clients of DHCP; invalid: the gateway is named
 }
 
-// Channel is that of a guest in which nobody can be asked. What nobody outside can do is guest.ErrUnsupported, or done without
-// a word where nothing hangs on it.
+// Channel is that of a guest in which nobody can be asked. What nobody outside can do is guest.ErrUnsupported, or done
+// without a word where nothing hangs on it.
 type Channel struct {
 	Config
 	done chan struct{}
@@ -186,15 +186,16 @@ func (o *Channel) replug(ctx context.Context, mac string) error {
 	return o.SetLink(context.WithoutCancel(ctx), mac, true)
 }
 
-// looksFor is for how long a client that was given an address looks whether anybody has it, at most: PROBE_WAIT, two times PROBE_MAX and
-// ANNOUNCE_WAIT of RFC 5227 §1.1, and as much again.
+// looksFor is for how long a client that was given an address looks whether anybody has it, at most: PROBE_WAIT, two
+// times PROBE_MAX and ANNOUNCE_WAIT of RFC 5227 §1.1, and as much again.
 const looksFor = 14 * time.Second
 
 // looks says whether the client of a NIC that took an address then, or may at any moment, looks whether anybody has it.
 func looks(took time.Time) bool { return time.Since(took) < looksFor }
 
-// has says whether the guest answers for addr, which it took then, zero: it is not to take it yet; that somebody else does is an error.
-// Where nobody can be asked it is nobody. Who looks is asked by what claims nothing alone, which a guest that filters by reverse path does not answer.
+// has says whether the guest answers for addr, which it took then, zero: it is not to take it yet; that somebody else
+// does is an error. Where nobody can be asked it is nobody. Who looks is asked by what claims nothing alone, which a
+// guest that filters by reverse path does not answer.
 func (o *Channel) has(ctx context.Context, addr netip.Addr, took time.Time) (bool, error) {
 	ask := netstate.Probe
 	if looks(took) {

@@ -50,8 +50,8 @@ func TestTakenSaysHowFar(t *testing.T) {
 	}
 }
 
-// TestInUseBySomebodyElse: an address for which somebody else answers is not given to the guest, and the error says whose it is; one that somebody
-// takes while the guest is to ask for it is not given any more.
+// TestInUseBySomebodyElse: an address for which somebody else answers is not given to the guest, and the error says
+// whose it is; one that somebody takes while the guest is to ask for it is not given any more.
 func TestInUseBySomebodyElse(t *testing.T) {
 	need.Root(t)
 	const spare, other = "52:54:00:00:01:0b", "52:54:00:00:02:0a"
@@ -102,7 +102,8 @@ func TestInUseBySomebodyElse(t *testing.T) {
 	}
 }
 
-// TestLooks: a client that was given an address looks at first whether anybody has it, and would take who claims it for its owner.
+// TestLooks: a client that was given an address looks at first whether anybody has it, and would take who claims it for
+// its owner.
 func TestLooks(t *testing.T) {
 	for name, c := range map[string]struct {
 		took time.Time

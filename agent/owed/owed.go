@@ -1,8 +1,8 @@
 // Package owed tells subnet agents what became of guests whose addresses they gave back, until they answer.
 //
-// A subnet agent that does not answer when it is told is told later: until then it leads the guest's packets where the guest is not.
-// What it is owed is on disk, for the agents to come: a file for each subnet agent and guest, DIR/GUEST@HOST.json, with the last word
-// about that guest alone.
+// A subnet agent that does not answer when it is told is told later: until then it leads the guest's packets where the
+// guest is not. What it is owed is on disk, for the agents to come: a file for each subnet agent and guest,
+// DIR/GUEST@HOST.json, with the last word about that guest alone.
 package owed
 
 import (
@@ -31,7 +31,8 @@ func (w Word) equal(o Word) bool {
 	return w.Host == o.Host && w.Ask.Guest == o.Ask.Guest && w.Ask.Move == o.Ask.Move && w.Ask.Step == o.Ask.Step && slices.Equal(w.Ask.Addresses, o.Ask.Addresses)
 }
 
-// Words are those that were not answered yet, one for each subnet agent and guest, in files. What is exported is set before the first call.
+// Words are those that were not answered yet, one for each subnet agent and guest, in files. What is exported is set
+// before the first call.
 type Words struct {
 	Ctx context.Context // ends askers; what they had left is told by the next agent
 	Dir string
@@ -56,7 +57,8 @@ func (o *Words) path(host, guest string) string {
 	return filepath.Join(o.Dir, guest+"@"+host+".json")
 }
 
-// Owe tells a subnet agent, beside everything else, for as long as that takes. An older word about the guest is not told any more.
+// Owe tells a subnet agent, beside everything else, for as long as that takes. An older word about the guest is not
+// told any more.
 func (o *Words) Owe(w Word) {
 	path := o.path(w.Host, w.Ask.Guest)
 	o.mu.Lock()

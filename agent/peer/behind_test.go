@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestClockThatIsBehind: two hosts believe each other, though the clock of either shows another day than that on which their certificates
-// were made, as that of one that boots in 1970.
+// TestClockThatIsBehind: two hosts believe each other, though the clock of either shows another day than that on which
+// their certificates were made, as that of one that boots in 1970.
 func TestClockThatIsBehind(t *testing.T) {
 	ids := fleet(t, "paris", "rome")
 	for _, at := range []time.Time{time.Unix(60, 0), time.Now().Add(-7 * time.Hour), time.Now()} {
@@ -39,7 +39,8 @@ func TestClockThatIsBehind(t *testing.T) {
 	}
 }
 
-// TestUntimely: of a certificate that is not good yet, or any more, by this host's clock, it is said what that shows: it may be the clock that is wrong.
+// TestUntimely: of a certificate that is not good yet, or any more, by this host's clock, it is said what that shows:
+// it may be the clock that is wrong.
 func TestUntimely(t *testing.T) {
 	dir, now := t.TempDir(), time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	ca, err := NewFleetCA(dir, now)

@@ -15,8 +15,8 @@ import (
 // spreadFor is how long what a Spread has dialled waits for its call.
 const spreadFor = 10 * time.Second
 
-// Spread is what was dialled over every path of a link, for one CallEverywhere that will come soon: that of who asked for it, as others call
-// the same host. A nil one has nothing.
+// Spread is what was dialled over every path of a link, for one CallEverywhere that will come soon: that of who asked
+// for it, as others call the same host. A nil one has nothing.
 type Spread struct {
 	mu  sync.Mutex
 	all []*dialling // until they are taken
@@ -62,8 +62,8 @@ func dropAll(all []*dialling) {
 	}
 }
 
-// CallEverywhere is Call, and beside it the same over each path that s has dialled, as soon as that answers: the first answer counts. A
-// path that is cut or loses the request, or is longer than another, costs nothing then.
+// CallEverywhere is Call, and beside it the same over each path that s has dialled, as soon as that answers: the first
+// answer counts. A path that is cut or loses the request, or is longer than another, costs nothing then.
 func (l *Link) CallEverywhere(ctx context.Context, s *Spread, method, path string, request, answer any) error {
 	spread := s.take()
 	if len(spread) == 0 {

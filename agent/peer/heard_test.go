@@ -23,7 +23,8 @@ func (e *exhausted) Accept() (net.Conn, error) {
 func (*exhausted) Close() error   { return nil }
 func (*exhausted) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: DefaultPort} }
 
-// TestHeardAgain: other hosts are heard again after the host had no memory left for a connection, and what is wrong is said meanwhile.
+// TestHeardAgain: other hosts are heard again after the host had no memory left for a connection, and what is wrong is
+// said meanwhile.
 func TestHeardAgain(t *testing.T) {
 	var out strings.Builder
 	ln := &exhausted{}

@@ -181,7 +181,8 @@ func paris(t *testing.T, dir string, told *[]error) *Identity {
 	return id
 }
 
-// A certificate that is not valid yet, as one of a CA whose clock is ahead, counts from when it is: nobody touches its files again.
+// A certificate that is not valid yet, as one of a CA whose clock is ahead, counts from when it is: nobody touches its
+// files again.
 func TestRenewedAheadOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := issued(t, time.Now())

@@ -51,9 +51,9 @@ const (
 	streamSilence = 90 * time.Second
 	// retryMost is TCP's longest pause between tries to get a segment through.
 	retryMost = 2 * time.Second
-	// leastRetry is how much longer than the round trip a call waits at least before TCP sends again what it
-	// has heard nothing of: more than the 40 ms by which the other end may delay its word. A call is a packet with none
-	// behind it that could tell of its loss, the kernel's own least is 200 ms, and the guest stands still while it is released.
+	// leastRetry is how much longer than the round trip a call waits at least before TCP sends again what it has heard
+	// nothing of: more than the 40 ms by which the other end may delay its word. A call is a packet with none behind it
+	// that could tell of its loss, the kernel's own least is 200 ms, and the guest stands still while it is released.
 	leastRetry = 50 * time.Millisecond
 	// answerLimit bounds what is read of an answer, bytes.
 	answerLimit = 8 << 20
@@ -296,7 +296,8 @@ func (l *Link) shake(ctx context.Context, raw net.Conn, protocol string) (*tls.C
 	return conn, nil
 }
 
-// quoting is an error that may quote whoever answered, as one line: a certificate's names are read before it is seen whose it is.
+// quoting is an error that may quote whoever answered, as one line: a certificate's names are read before it is seen
+// whose it is.
 type quoting struct{ error }
 
 func (q quoting) Error() string { return oneline.Of(q.error.Error()) }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestNamesOfAnybody: whoever answers at another host's address may have a certificate of any names, which are read before it is seen to be none
-// of the fleet's: they make no error longer than a line, and move no terminal.
+// TestNamesOfAnybody: whoever answers at another host's address may have a certificate of any names, which are read
+// before it is seen to be none of the fleet's: they make no error longer than a line, and move no terminal.
 func TestNamesOfAnybody(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

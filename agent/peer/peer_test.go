@@ -151,7 +151,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestAnswersAreOneLine: nothing that another agent answers makes an error longer than a line, which is kept and told to people, and none moves a terminal.
+// TestAnswersAreOneLine: nothing that another agent answers makes an error longer than a line, which is kept and told
+// to people, and none moves a terminal.
 func TestAnswersAreOneLine(t *testing.T) {
 	ids := fleet(t, "paris", "rome")
 	port := freePort(t)

@@ -83,7 +83,8 @@ func Caller(r *http.Request) string {
 // Decode reads a bounded JSON request of another agent, whose version may know keys that this one does not.
 func Decode(r *http.Request, into any) error { return decode(r, into, json.Unmarshal) }
 
-// DecodeKnown reads one of a person or a program of theirs: a key that is unknown is an error, and not a wish that nobody heeds.
+// DecodeKnown reads one of a person or a program of theirs: a key that is unknown is an error, and not a wish that
+// nobody heeds.
 func DecodeKnown(r *http.Request, into any) error {
 	return decode(r, into, func(data []byte, into any) error {
 		d := json.NewDecoder(bytes.NewReader(data))

@@ -16,7 +16,8 @@ type Train struct {
 	RTT            time.Duration // of those that were answered, that of the middle one; 0: none was
 }
 
-// trainLeast is for how long at least answers are waited for after the last packet, beside half as long again as the longest so far took.
+// trainLeast is for how long at least answers are waited for after the last packet, beside half as long again as the
+// longest so far took.
 const trainLeast = 100 * time.Millisecond
 
 // packet is one of a train.
@@ -25,8 +26,9 @@ type packet struct {
 	took time.Duration // until its answer came; 0: none has
 }
 
-// Loss sends so many packets of Least bytes from local to the reflector at remote, one each every, and waits for their answers: until all are there, or none
-// can be expected any more. As long as there is none that may be at any time, as paths may be long, until ctx ends.
+// Loss sends so many packets of Least bytes from local to the reflector at remote, one each every, and waits for their
+// answers: until all are there, or none can be expected any more. As long as there is none that may be at any time, as
+// paths may be long, until ctx ends.
 func Loss(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, packets int, every time.Duration) (Train, error) {
 	conn, err := udpAt(ctx, netip.AddrPortFrom(local, 0))
 	if err != nil {
@@ -74,8 +76,8 @@ func Loss(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []
 	return tally(all[:sent], time.Now()), nil
 }
 
-// tally counts packets that were sent, and of which answers were waited for until end. What was sent so late that nine answers of ten would not be there by
-// then tells nothing, be it answered or not.
+// tally counts packets that were sent, and of which answers were waited for until end. What was sent so late that nine
+// answers of ten would not be there by then tells nothing, be it answered or not.
 func tally(sent []packet, end time.Time) (out Train) {
 	var trips []time.Duration
 	for _, p := range sent {

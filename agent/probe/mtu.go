@@ -15,8 +15,8 @@ import (
 // Largest is a packet as large as links take, those with jumbo frames too, and a tunnel's headers, bytes.
 const Largest = 9080
 
-// sizes are those that are tried below the one that is asked for, bytes: the MTUs of links, and between them what is left in the
-// tunnels of others.
+// sizes are those that are tried below the one that is asked for, bytes: the MTUs of links, and between them what is
+// left in the tunnels of others.
 var sizes = []int{Largest, 9000, 1580, 1550, 1520, 1500, 1492, 1480, 1460, 1440, 1420, 1400, 1380, 1350, 1320, 1300, 1280, 1260, 1240, 1200, 1100, 1000}
 
 // MTU is the largest packet, bytes with its headers, most or of those tried below it, that gets from local to the

@@ -94,8 +94,8 @@ type datagrams interface {
 	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
 }
 
-// readAgain is between tries to read what could not be, such as where the host had no memory for it: no guest would come by this host if nobody
-// read any more.
+// readAgain is between tries to read what could not be, such as where the host had no memory for it: no guest would
+// come by this host if nobody read any more.
 const readAgain = 100 * time.Millisecond
 
 // serve answers until conn is closed.
@@ -148,9 +148,9 @@ const (
 	smallTries = 5 // of Least, where nothing is answered: they tell whether the size is why
 )
 
-// RoundTrip sends datagrams of size bytes (IP packet) from local to the reflector
-// at remote, and returns the shortest round trip, of one answer alone where ctx ends before the next. No answer within 2.8 s is
-// a *migration.Problem of code path.
+// RoundTrip sends datagrams of size bytes (IP packet) from local to the reflector at remote, and returns the shortest
+// round trip, of one answer alone where ctx ends before the next. No answer within 2.8 s is a *migration.Problem of
+// code path.
 func RoundTrip(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, size int) (time.Duration, error) {
 	best, err := roundTrip(ctx, local, remote, token, size, probeTries)
 	if err != nil || best > 0 {

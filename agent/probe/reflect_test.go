@@ -116,7 +116,8 @@ func TestSizeIsWhy(t *testing.T) {
 	}
 }
 
-// TestNoUDP: where nothing is answered, that may be a firewall that knows of the agents' TCP alone, or a cut uplink, and the line says so.
+// TestNoUDP: where nothing is answered, that may be a firewall that knows of the agents' TCP alone, or a cut uplink,
+// and the line says so.
 func TestNoUDP(t *testing.T) {
 	remote := answering(t, func(*net.UDPConn, netip.AddrPort, []byte) {})
 	_, err := RoundTrip(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), 1580)
@@ -193,7 +194,8 @@ func (a *ailing) WriteToUDPAddrPort(b []byte, _ netip.AddrPort) (int, error) {
 	return len(b), nil
 }
 
-// TestReflectsAgain: probes are answered when they can be read again: else no guest would come by this host until its agent is started anew.
+// TestReflectsAgain: probes are answered when they can be read again: else no guest would come by this host until its
+// agent is started anew.
 func TestReflectsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Reflector{tokens: map[[TokenLength]byte]time.Time{}}

@@ -9,8 +9,8 @@ import (
 	"godwit/migration"
 )
 
-// TestRecordIsBounded: a migration that is repaired forward for days, and says each time why it must be, does not grow with each try. How it
-// began, how it goes on and what it comes to is kept.
+// TestRecordIsBounded: a migration that is repaired forward for days, and says each time why it must be, does not grow
+// with each try. How it began, how it goes on and what it comes to is kept.
 func TestRecordIsBounded(t *testing.T) {
 	r := New("paris", migration.Plan{ID: "m-00000001"}, time.Now())
 	r.Took(StepStop, time.Now())
@@ -35,7 +35,8 @@ func TestRecordIsBounded(t *testing.T) {
 	}
 }
 
-// TestWithOne: of a list that is too long already, as one that another host's was put to, as many are left out as are too many.
+// TestWithOne: of a list that is too long already, as one that another host's was put to, as many are left out as are
+// too many.
 func TestWithOne(t *testing.T) {
 	for had, want := range map[int]string{0: "[9]", 3: "[0 1 2 9]", 4: "[0 1 3 9]", 6: "[0 1 5 9]"} {
 		var all []int
@@ -48,7 +49,8 @@ func TestWithOne(t *testing.T) {
 	}
 }
 
-// TestLongCopyIsFollowedToItsEnd: who watches a copy that takes a week hears how far it is until its end, of a short one each line; all is kept.
+// TestLongCopyIsFollowedToItsEnd: who watches a copy that takes a week hears how far it is until its end, of a short
+// one each line; all is kept.
 func TestLongCopyIsFollowedToItsEnd(t *testing.T) {
 	for took, most := range map[time.Duration]time.Duration{5 * time.Minute: 200 * time.Millisecond, 12 * time.Hour: 30 * time.Second, 7 * 24 * time.Hour: 10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

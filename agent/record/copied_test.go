@@ -9,8 +9,8 @@ import (
 	"godwit/policy"
 )
 
-// TestCopiedTo: what the last move there showed counts, of this host, over our own data path, that came to its end; of its last try,
-// and until its last page was there.
+// TestCopiedTo: what the last move there showed counts, of this host, over our own data path, that came to its end; of
+// its last try, and until its last page was there.
 func TestCopiedTo(t *testing.T) {
 	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
 	add := func(id, to string, ended int64, pages int64, change func(*Report)) {

@@ -91,8 +91,8 @@ func (s *Store) whole() ([]fs.FileInfo, error) {
 	return all, err
 }
 
-// aheadMost is by how much a clock that is set back may have been ahead, as one that took the local time for UTC, for what it wrote last to be
-// the newest still.
+// aheadMost is by how much a clock that is set back may have been ahead, as one that took the local time for UTC, for
+// what it wrote last to be the newest still.
 const aheadMost = 24 * time.Hour
 
 // newestFirst sorts files. One that was written by a clock which was ahead by more than that comes after all others.
@@ -119,8 +119,9 @@ func beyond(files []fs.FileInfo) []fs.FileInfo {
 	return nil
 }
 
-// Shorten keeps of all but the newest reports their short form, and those of which needed says, by the migration's id, that they
-// go on changing; some of them whole still when ctx ends. On error, and where the host loses its power, each that is not kept whole is there whole all the same, or in short.
+// Shorten keeps of all but the newest reports their short form, and those of which needed says, by the migration's id,
+// that they go on changing; some of them whole still when ctx ends. On error, and where the host loses its power, each
+// that is not kept whole is there whole all the same, or in short.
 func (s *Store) Shorten(ctx context.Context, needed func(id string) bool) error {
 	files, err := s.whole()
 	by := map[string][]string{} // by what they are put into

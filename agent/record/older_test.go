@@ -21,7 +21,8 @@ import (
 	"godwit/migration"
 )
 
-// years is a store whose history has n migrations more than are kept whole; these, the oldest of which is the first, and what each came to.
+// years is a store whose history has n migrations more than are kept whole; these, the oldest of which is the first,
+// and what each came to.
 func years(t *testing.T, n int) (*Store, []Report) {
 	s := NewStore("paris", filepath.Join(t.TempDir(), "history"), slog.New(slog.DiscardHandler))
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
@@ -90,8 +91,8 @@ func (s *Store) shorten(t *testing.T) {
 	}
 }
 
-// TestHistoryOfYears: the newest migrations are kept whole, and of the others what another host may ask for and what proves whose a disk is,
-// in as many files however many they are.
+// TestHistoryOfYears: the newest migrations are kept whole, and of the others what another host may ask for and what
+// proves whose a disk is, in as many files however many they are.
 func TestHistoryOfYears(t *testing.T) {
 	s, old := years(t, 40)
 	s.shorten(t)
@@ -115,8 +116,8 @@ func TestHistoryOfYears(t *testing.T) {
 	}
 }
 
-// TestShortIsShort: whatever a report lists, its short form has a few lines. A field that grows with a guest's connections, or with a
-// migration's steps, is not to be kept for good.
+// TestShortIsShort: whatever a report lists, its short form has a few lines. A field that grows with a guest's
+// connections, or with a migration's steps, is not to be kept for good.
 func TestShortIsShort(t *testing.T) {
 	var long Report
 	v := reflect.ValueOf(&long).Elem()
@@ -138,8 +139,8 @@ func TestShortIsShort(t *testing.T) {
 	}
 }
 
-// TestPutAwayAgain: one whose removal was lost with the host's power, or that did not get that far, is there once, and is put away by the next look; one that is
-// amended is whole again until then.
+// TestPutAwayAgain: one whose removal was lost with the host's power, or that did not get that far, is there once, and
+// is put away by the next look; one that is amended is whole again until then.
 func TestPutAwayAgain(t *testing.T) {
 	s, all := years(t, 4)
 	file := filepath.Join(s.dir, fileOf(all[0]))
@@ -188,7 +189,8 @@ func TestPutAwayAgain(t *testing.T) {
 	}
 }
 
-// TestPutAwayInVain: where what is older cannot be read or written everything stays as it is; so does a file that says nothing, and one that goes on changing.
+// TestPutAwayInVain: where what is older cannot be read or written everything stays as it is; so does a file that says
+// nothing, and one that goes on changing.
 func TestPutAwayInVain(t *testing.T) {
 	s, all := years(t, 3)
 	leased := func(id string) bool { return id == all[2].ID }
@@ -224,7 +226,8 @@ func TestPutAwayInVain(t *testing.T) {
 	}
 }
 
-// TestPutAwayLater: an agent that is to end does not put away the thousands that a release before this one has left: it is waited for.
+// TestPutAwayLater: an agent that is to end does not put away the thousands that a release before this one has left: it
+// is waited for.
 func TestPutAwayLater(t *testing.T) {
 	s, all := years(t, 4)
 	ctx, end := context.WithCancel(t.Context())
@@ -265,8 +268,8 @@ func TestAmendBesideWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestPutAwayTooMuch: a report stays whole where the file of its short form would become too long to be read: another host chooses the ids of
-// migrations to here, and may choose alike ones.
+// TestPutAwayTooMuch: a report stays whole where the file of its short form would become too long to be read: another
+// host chooses the ids of migrations to here, and may choose alike ones.
 func TestPutAwayTooMuch(t *testing.T) {
 	s, all := years(t, 1)
 	long := fmt.Appendf(nil, `{"m-00ffffff.json":{"id":"m-00ffffff","problem":{"text":"%s"}}}`, strings.Repeat("a", 16<<20-500))
@@ -294,8 +297,8 @@ func TestShortsOfOthers(t *testing.T) {
 	}
 }
 
-// TestWhichAreBeyond: too many, or too much; and by a clock that has been set back since what it has written by then is no newer than
-// what was written after that.
+// TestWhichAreBeyond: too many, or too much; and by a clock that has been set back since what it has written by then is
+// no newer than what was written after that.
 func TestWhichAreBeyond(t *testing.T) {
 	now := time.Now()
 	list := func(n int, at time.Time, size int) (all []fs.FileInfo) {

@@ -10,8 +10,8 @@ import (
 	"godwit/migration"
 )
 
-// TestOrderOverAStep: migrations are listed as they began, the last first, though the clock was stepped since by hours or years, or was ahead
-// before the host booted.
+// TestOrderOverAStep: migrations are listed as they began, the last first, though the clock was stepped since by hours
+// or years, or was ahead before the host booted.
 func TestOrderOverAStep(t *testing.T) {
 	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
 	const year = 365 * 24 * time.Hour

@@ -1,5 +1,6 @@
-// Package record has what is known of a host's migrations: the story of each as it happens (Event, for watchers and hooks), what it
-// came to (Report), what became of the guest's connections (Survival), and the history of those that have ended (Store).
+// Package record has what is known of a host's migrations: the story of each as it happens (Event, for watchers and
+// hooks), what it came to (Report), what became of the guest's connections (Survival), and the history of those that
+// have ended (Store).
 //
 // Another host's words about a migration are cut down before they are kept: Sane.
 package record
@@ -51,8 +52,8 @@ const (
 	progressOften = 200 * time.Millisecond
 )
 
-// withOne is all and one more. Of more than most those in the middle are left out: how something began and how it goes on says more, of what is
-// repaired forward for days.
+// withOne is all and one more. Of more than most those in the middle are left out: how something began and how it goes
+// on says more, of what is repaired forward for days.
 func withOne[T any](all []T, one T, most int) []T {
 	if over := len(all) + 1 - most; over > 0 {
 		all = slices.Delete(all, most/2, most/2+over)
@@ -261,8 +262,8 @@ func (r *Record) place() int64 {
 	return r.order
 }
 
-// Watch returns the events after number n as soon as there is one, or none when ctx ends. Where there is no number n it was of an
-// earlier agent, and Born tells at once that this one counts anew.
+// Watch returns the events after number n as soon as there is one, or none when ctx ends. Where there is no number n it
+// was of an earlier agent, and Born tells at once that this one counts anew.
 func (r *Record) Watch(ctx context.Context, n int) EventsAnswer {
 	answer := EventsAnswer{Born: r.born}
 	for {
@@ -324,7 +325,8 @@ func (r *Record) Recall(kept json.RawMessage) {
 	r.Edit(func(now *Report) { *now = rep })
 }
 
-// goBy has Now be by the clock by which the times of rep are; false: they are of before the host has booted anew, and of a step since then nothing is known.
+// goBy has Now be by the clock by which the times of rep are; false: they are of before the host has booted anew, and
+// of a step since then nothing is known.
 func (r *Record) goBy(rep Report) bool {
 	same := rep.Boot != "" && rep.Boot == r.report.Boot
 	if same {
@@ -342,8 +344,8 @@ func (r *Record) Aborted(why *migration.Problem) {
 	r.Add(Event{Kind: "event", Name: migration.MigrationAborted, Text: text})
 }
 
-// copied is its copy of memory, if it went to that host over our own data path, of a guest that ran or of one that was stopped, and its place among
-// what has ended; 0: it is not.
+// copied is its copy of memory, if it went to that host over our own data path, of a guest that ran or of one that was
+// stopped, and its place among what has ended; 0: it is not.
 func (r *Record) copied(to string, stopped bool) (c policy.Copied, place int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

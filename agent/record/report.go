@@ -48,8 +48,8 @@ type Step struct {
 }
 
 // around is from the stop's beginning to the end of the last start, outside of which the guest ran, by the source's
-// clock; where that is not known, without a bound. By a clock in the guest that goes too fast or too slow, as that of an emulated one which booted
-// on a busy host, its pause would else be longer.
+// clock; where that is not known, without a bound. By a clock in the guest that goes too fast or too slow, as that of
+// an emulated one which booted on a busy host, its pause would else be longer.
 func (r *Report) around() time.Duration {
 	var stop, end int64
 	for _, s := range r.Critical {
@@ -131,7 +131,8 @@ func NewReport(plan migration.Plan, requested int64) Report {
 	}
 }
 
-// Anew is the report of the same migration with nothing done yet but for what has left the uplinks: when it was asked for is known, and by which clock.
+// Anew is the report of the same migration with nothing done yet but for what has left the uplinks: when it was asked
+// for is known, and by which clock.
 func (r *Report) Anew(plan migration.Plan) Report {
 	out := NewReport(plan, r.Requested)
 	out.Boot, out.Booted, out.WireBytes = r.Boot, r.Booted, r.WireBytes
@@ -319,8 +320,8 @@ type PostCopy struct {
 	Refills   int     `json:"refills"`  // times that the rest was taken from the stopped guest again
 }
 
-// Waited keeps that the guest waited for so many pages, in sum, and for one the longest. What an agent knew that ended is not in it, so
-// nothing of that stays.
+// Waited keeps that the guest waited for so many pages, in sum, and for one the longest. What an agent knew that ended
+// is not in it, so nothing of that stays.
 func (c *PostCopy) Waited(pages int, sum, longest time.Duration) {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	c.Faults, c.LongestMS, c.MeanMS = pages, ms(longest), 0

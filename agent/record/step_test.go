@@ -10,8 +10,8 @@ import (
 	"godwit/migration"
 )
 
-// TestClockSteppedMeanwhile: what a report says of how long something took is what it took, though the clock was set by hours while the
-// migration was under way.
+// TestClockSteppedMeanwhile: what a report says of how long something took is what it took, though the clock was set by
+// hours while the migration was under way.
 func TestClockSteppedMeanwhile(t *testing.T) {
 	for _, by := range []time.Duration{0, 3 * time.Hour, -3 * time.Hour} {
 		now := time.Now()
@@ -54,8 +54,8 @@ func TestClockSteppedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestClockSteppedBetweenAgents: the record that the next agent goes on with is by the clock as it went when the migration began, unless the host has
-// booted anew since.
+// TestClockSteppedBetweenAgents: the record that the next agent goes on with is by the clock as it went when the
+// migration began, unless the host has booted anew since.
 func TestClockSteppedBetweenAgents(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001"}
 	for _, booted := range []bool{false, true} {
@@ -86,7 +86,8 @@ func TestClockSteppedBetweenAgents(t *testing.T) {
 	}
 }
 
-// TestClockSteppedSinceItEnded: what is told of a migration that ended under an earlier agent is by the clock by which its report is.
+// TestClockSteppedSinceItEnded: what is told of a migration that ended under an earlier agent is by the clock by which
+// its report is.
 func TestClockSteppedSinceItEnded(t *testing.T) {
 	for _, booted := range []bool{false, true} {
 		s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))

@@ -24,8 +24,8 @@ import (
 const (
 	storiesKept = 20   // migrations that have ended of which the events are kept
 	recordsKept = 1000 // of which the report is
-	// connectionsKept is how many connections the reports of all but the last storiesKept of them list: those of a guest with ten thousand are
-	// megabytes each.
+	// connectionsKept is how many connections the reports of all but the last storiesKept of them list: those of a
+	// guest with ten thousand are megabytes each.
 	connectionsKept = 200_000
 )
 
@@ -127,8 +127,9 @@ func (s *Store) Reports() []Report {
 	return out
 }
 
-// begunBy says when migrations began, unix ns, by the clock as it is now: each report has its times by the clock as that went then, which
-// may have been stepped since. What began before the host booted did so before all that began after that, whatever that clock showed.
+// begunBy says when migrations began, unix ns, by the clock as it is now: each report has its times by the clock as
+// that went then, which may have been stepped since. What began before the host booted did so before all that began
+// after that, whatever that clock showed.
 func begunBy(now time.Time) func(Report) int64 {
 	booted := now.UnixNano() - int64(clock.SinceBoot())
 	return func(r Report) int64 {
@@ -142,8 +143,8 @@ func begunBy(now time.Time) func(Report) int64 {
 	}
 }
 
-// Copied is the last copy of memory to that host over our own data path, since this agent was started, of a guest that ran, or of one that
-// stood still (stop-and-copy); paths there carry rate.
+// Copied is the last copy of memory to that host over our own data path, since this agent was started, of a guest that
+// ran, or of one that stood still (stop-and-copy); paths there carry rate.
 func (s *Store) Copied(to string, rate int64, stopped bool) policy.Copied {
 	var last policy.Copied
 	var latest int64

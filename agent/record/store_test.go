@@ -46,8 +46,8 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecordsOfCrowdsAreBounded: the reports of guests with thousands of connections are not all kept in memory; the last are, and the history has
-// the others.
+// TestRecordsOfCrowdsAreBounded: the reports of guests with thousands of connections are not all kept in memory; the
+// last are, and the history has the others.
 func TestRecordsOfCrowdsAreBounded(t *testing.T) {
 	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
 	crowd := make([]Survivor, 10_000)
@@ -128,8 +128,8 @@ func TestReportsOfEarlierAgents(t *testing.T) {
 	}
 }
 
-// TestTwoChangesOfAReport: of what two change at the same time in the report of a migration that has ended, such as its connections and a
-// note of its name server, nothing is lost.
+// TestTwoChangesOfAReport: of what two change at the same time in the report of a migration that has ended, such as its
+// connections and a note of its name server, nothing is lost.
 func TestTwoChangesOfAReport(t *testing.T) {
 	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
 	const id = "m-00000001"

@@ -31,7 +31,8 @@ const forgotten = "forgotten by the guest, which masquerades it, as it left by a
 // keptAtHome is why one goes on that needs no tunnel.
 const keptAtHome = "the guest keeps its address, which is at home there: no tunnel"
 
-// endsInTunnel is said of one that was tunnelled, and is no more; closed: that its ends did so is known; now is as in a Judge.
+// endsInTunnel is said of one that was tunnelled, and is no more; closed: that its ends did so is known; now is as in a
+// Judge.
 func (c *Survivor) endsInTunnel(closed bool, now int64) {
 	why := "through the tunnel until it ended"
 	if c.Why == keptAtHome {
@@ -181,8 +182,8 @@ func (o Judge) why(c guest.Connection) string {
 	return "it was left on its old address"
 }
 
-// survivorsListed and survivorsMost bound a report to what fits into one answer between agents, and can be read from the history:
-// in connections, and in bytes, as a guest may say much of each.
+// survivorsListed and survivorsMost bound a report to what fits into one answer between agents, and can be read from
+// the history: in connections, and in bytes, as a guest may say much of each.
 const (
 	survivorsListed = guest.ConnectionsMost + 500
 	survivorsMost   = 5 << 20
@@ -269,8 +270,8 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, k
 	s.count()
 }
 
-// Withdraw ends those that are tunnelled, as the tunnel goes, and with it these addresses of the guest, or all (none); now is as in a
-// Judge. expired: something still used it.
+// Withdraw ends those that are tunnelled, as the tunnel goes, and with it these addresses of the guest, or all (none);
+// now is as in a Judge. expired: something still used it.
 func (s *Survival) Withdraw(expired bool, now int64, of ...netip.Addr) {
 	for i := range s.Connections {
 		c := &s.Connections[i]

@@ -128,8 +128,9 @@ func TestFollowSurvival(t *testing.T) {
 	}
 }
 
-// TestFollowOutward: a container's own connection that was idle in the handover, and that the guest has no more later on, was forgotten by it, also where
-// nothing else uses the tunnel by then; not where the guest keeps its address, and sends by the same NIC.
+// TestFollowOutward: a container's own connection that was idle in the handover, and that the guest has no more later
+// on, was forgotten by it, also where nothing else uses the tunnel by then; not where the guest keeps its address, and
+// sends by the same NIC.
 func TestFollowOutward(t *testing.T) {
 	old, now := port("10.1.1.10:40000"), int64(7e9)
 	list := guest.Connections{List: []guest.Connection{{Kind: "tcp", Local: old, Remote: port("198.18.0.8:5432"), Outward: true}}}
@@ -166,8 +167,8 @@ func TestFollowOutward(t *testing.T) {
 	}
 }
 
-// TestWithdrawSome: of a guest that keeps its own address, and loses an older one, connections are lost or ended that have their end on that; those of MPTCP
-// that began there, and work on its own, are not.
+// TestWithdrawSome: of a guest that keeps its own address, and loses an older one, connections are lost or ended that
+// have their end on that; those of MPTCP that began there, and work on its own, are not.
 func TestWithdrawSome(t *testing.T) {
 	own, old := port("10.2.1.10:80"), port("10.1.1.10:80")
 	var all guest.Connections
@@ -221,8 +222,8 @@ func TestHomeBesideTheOld(t *testing.T) {
 	}
 }
 
-// TestSurvivalFits: however much a guest says of its connections, a report of them can be told to another host, and read again, which what
-// holds the guest's memory waits for.
+// TestSurvivalFits: however much a guest says of its connections, a report of them can be told to another host, and
+// read again, which what holds the guest's memory waits for.
 func TestSurvivalFits(t *testing.T) {
 	old := netip.MustParseAddr("10.1.1.10")
 	one := guest.Connection{Kind: "mptcp", Local: netip.AddrPortFrom(old, 80), Remote: port("198.18.0.1:1"), Working: []netip.AddrPort{port("10.1.1.10:80")}}
@@ -246,8 +247,8 @@ func TestSurvivalFits(t *testing.T) {
 	}
 }
 
-// TestFollowUnlisted: where no list was made, as the agent was started again in the handover, what was seen in the tunnel may be
-// the first subflow of an MPTCP connection. That one moved, and did not end.
+// TestFollowUnlisted: where no list was made, as the agent was started again in the handover, what was seen in the
+// tunnel may be the first subflow of an MPTCP connection. That one moved, and did not end.
 func TestFollowUnlisted(t *testing.T) {
 	old, next := port("10.1.1.10:80"), port("10.2.1.10:80")
 	moved, stays, gone := port("198.18.0.1:1"), port("198.18.0.1:2"), port("198.18.0.1:3")

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestNeverHandedOver: of a guest that ended before its connections were handed over, or of whose handover a destination that was started again knows
-// nothing, no time is told that a difference of the clocks made; one that was heard stays.
+// TestNeverHandedOver: of a guest that ended before its connections were handed over, or of whose handover a
+// destination that was started again knows nothing, no time is told that a difference of the clocks made; one that was
+// heard stays.
 func TestNeverHandedOver(t *testing.T) {
 	const ahead = int64(5 * time.Second)
 	for _, c := range []struct{ heard, there, want int64 }{{0, 0, 0}, {7, 0, 7}, {0, ahead + 9, 9}, {7, ahead + 9, 9}} {
@@ -17,7 +18,8 @@ func TestNeverHandedOver(t *testing.T) {
 	}
 }
 
-// TestRefillsOutliveTheDestination: a destination's agent that was killed between two refills knows of the second alone, and the source of both.
+// TestRefillsOutliveTheDestination: a destination's agent that was killed between two refills knows of the second
+// alone, and the source of both.
 func TestRefillsOutliveTheDestination(t *testing.T) {
 	for _, c := range []struct{ here, there, want int }{{2, 1, 2}, {1, 2, 2}} {
 		r := Report{PostCopy: &PostCopy{Why: "asked", Refills: c.here}}

@@ -9,8 +9,8 @@ import (
 	"godwit/migration"
 )
 
-// TestWatchAfterAnEarlierAgent: who has heard more than there is, as of an agent before this one, hears at once that this one
-// counts anew; who has heard all waits.
+// TestWatchAfterAnEarlierAgent: who has heard more than there is, as of an agent before this one, hears at once that
+// this one counts anew; who has heard all waits.
 func TestWatchAfterAnEarlierAgent(t *testing.T) {
 	for heard, waits := range map[int]time.Duration{1: time.Minute, 2: 0, 7: 0} {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package routers hears what the routers of a host's LAN advertise, for guests that leave, and says to guests that visit what those of their own
-// links did.
+// Package routers hears what the routers of a host's LAN advertise, for guests that leave, and says to guests that
+// visit what those of their own links did.
 package routers
 
 import (

@@ -58,7 +58,8 @@ func (s *Speakers) Close() {
 	}
 }
 
-// Keep makes those that speak the ones that are wanted, by tap. Where one cannot, Failed is told, and it is tried the next time.
+// Keep makes those that speak the ones that are wanted, by tap. Where one cannot, Failed is told, and it is tried the
+// next time.
 func (s *Speakers) Keep(want map[string]detour.Advertised) {
 	if s.at == nil {
 		s.at = map[string]advertiser{}

@@ -14,8 +14,9 @@ import (
 // Of a disk's file parts are read, spread evenly over it, each of partSize bytes.
 const parts, partSize = 16, 64 << 10
 
-// Disk is how many bytes a disk holds, and how many those take on their way over a link of so many bytes per second (0: not known), as far as its
-// file and a few parts of it tell. Holes are nothing. Of one that is no file, such as a block device, or that cannot be opened, nothing is known: 0.
+// Disk is how many bytes a disk holds, and how many those take on their way over a link of so many bytes per second (0:
+// not known), as far as its file and a few parts of it tell. Holes are nothing. Of one that is no file, such as a block
+// device, or that cannot be opened, nothing is known: 0.
 func Disk(path string, link float64) (holds, packed int64) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

@@ -51,8 +51,8 @@ type found struct {
 // coderShare is what a thread that codes is taken to get of a processor.
 const coderShare = 0.5
 
-// Foresee codes what of the sample the destination has not, for a link of so many bytes per second; has says which of the pages it
-// has, nil: none.
+// Foresee codes what of the sample the destination has not, for a link of so many bytes per second; has says which of
+// the pages it has, nil: none.
 func (s *Sample) Foresee(coding Coding, link float64, has []bool) *Foresight {
 	f := &Foresight{Sample: s, coding: coding, found: found{share: float64(s.content) / float64(max(1, s.looked)), ratio: 1, again: 1}}
 	var rest [][]byte
@@ -81,8 +81,8 @@ func (s *Sample) Foresee(coding Coding, link float64, has []bool) *Foresight {
 	return f
 }
 
-// atMost is how fast a thread has been since began, once it has also done with each page of the sample what is done with each that moves: its
-// SHA-256, by which the destination knows it.
+// atMost is how fast a thread has been since began, once it has also done with each page of the sample what is done
+// with each that moves: its SHA-256, by which the destination knows it.
 func (s *Sample) atMost(began time.Duration) float64 {
 	for _, page := range s.pages {
 		_ = sha256.Sum256(page)
@@ -129,9 +129,9 @@ func (f *Foresight) LookBetween(ctx context.Context) {
 	}
 }
 
-// LookAgain finds out what of the sample was written, and what that costs. Which pages were written in the first and in the
-// second half of the time, and which in both, tells how many there are that are written again and again (Lincoln and Petersen's
-// estimate, as Chapman has it, 1951): the more of them were seen twice the fewer there are.
+// LookAgain finds out what of the sample was written, and what that costs. Which pages were written in the first and in
+// the second half of the time, and which in both, tells how many there are that are written again and again (Lincoln
+// and Petersen's estimate, as Chapman has it, 1951): the more of them were seen twice the fewer there are.
 func (f *Foresight) LookAgain(ctx context.Context) error {
 	now, err := f.look(ctx, later(f.at, f.at2))
 	took := time.Since(f.at).Seconds()

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// runsLooked, spread evenly, of runLength neighbours are looked at: 16 MiB of any guest. Pages are packed with their neighbours.
+	// runsLooked, spread evenly, of runLength neighbours are looked at: 16 MiB of any guest. Pages are packed with
+	// their neighbours.
 	runsLooked, runLength = 512, 8
 	// atOnce are read at once: zeros are kept no longer than that.
 	atOnce = 256

@@ -111,8 +111,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestForesight: what the destination has is known, the rest is packed as the transfer packs it, and a second look tells what
-// is written, and that a word of a page costs no page.
+// TestForesight: what the destination has is known, the rest is packed as the transfer packs it, and a second look
+// tells what is written, and that a word of a page costs no page.
 func TestForesight(t *testing.T) {
 	text := func() []byte { return bytes.Repeat([]byte("the same words, "), pages.Size/16) }
 	for name, c := range map[string]struct {
@@ -161,8 +161,8 @@ func TestForesight(t *testing.T) {
 	}
 }
 
-// TestWrites: of pages that each look finds written nobody knows how often they were, but more often than once between two looks; of those that few looks
-// do find so it is known.
+// TestWrites: of pages that each look finds written nobody knows how often they were, but more often than once between
+// two looks; of those that few looks do find so it is known.
 func TestWrites(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second [2]uint64 // pages that were written, from the one to the other

@@ -7,7 +7,8 @@ import (
 	"godwit/transfer/pages"
 )
 
-// byXbzrle counts what QEMU sends of pages that are as now, and were as before when it sent them last (docs/devel/migration: XBZRLE).
+// byXbzrle counts what QEMU sends of pages that are as now, and were as before when it sent them last
+// (docs/devel/migration: XBZRLE).
 func byXbzrle(now, before [][]byte) (sum encode.Counts) {
 	for i := range now {
 		if !bytes.Equal(now[i], before[i]) {
@@ -21,8 +22,8 @@ func byXbzrle(now, before [][]byte) (sum encode.Counts) {
 // xbzrleHeader is what QEMU sends of such a page before its bytes: where it is, a flag, and their length.
 const xbzrleHeader = 8 + 1 + 2
 
-// xbzrle is how many bytes a page takes: runs of bytes that are as before, and of those that are not, each with its length, or all of it where
-// that is not less.
+// xbzrle is how many bytes a page takes: runs of bytes that are as before, and of those that are not, each with its
+// length, or all of it where that is not less.
 func xbzrle(now, before []byte) int {
 	out := xbzrleHeader
 	for at := 0; at < len(now); {

@@ -92,8 +92,8 @@ func Write(path string, value any) error {
 // half begins the name of a file that is not written yet.
 const half = ".tmp-"
 
-// Sweep removes what processes that were killed as they wrote have left in dir, and in the directories in it. It is for who alone writes
-// there, before it does.
+// Sweep removes what processes that were killed as they wrote have left in dir, and in the directories in it. It is for
+// who alone writes there, before it does.
 func Sweep(dir string) error {
 	var errs []error
 	for _, path := range Half(dir) {
@@ -110,7 +110,8 @@ func Half(dir string) (paths []string) {
 	return paths
 }
 
-// Matching are the paths of what is in dir by a pattern of fs.Glob, which must be a right one. dir itself is none, whatever it is called.
+// Matching are the paths of what is in dir by a pattern of fs.Glob, which must be a right one. dir itself is none,
+// whatever it is called.
 func Matching(dir, pattern string) []string {
 	names, _ := fs.Glob(os.DirFS(dir), pattern) // no error but of a wrong pattern
 	for i, name := range names {
@@ -119,7 +120,8 @@ func Matching(dir, pattern string) []string {
 	return names
 }
 
-// Files are the paths of those in dir that end in .json, by name; none where there is no dir. On error which there are is not known.
+// Files are the paths of those in dir that end in .json, by name; none where there is no dir. On error which there are
+// is not known.
 func Files(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDirectorySynced: a file is not only renamed, or removed: its directory is opened after that, which is for nothing but to
-// sync it. A host that loses its power would have the file of before else.
+// TestDirectorySynced: a file is not only renamed, or removed: its directory is opened after that, which is for nothing
+// but to sync it. A host that loses its power would have the file of before else.
 func TestDirectorySynced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept.json")
 	for _, c := range []struct {

@@ -83,8 +83,8 @@ func (a Acceptance) LikeTunnels(end netip.Addr) uint16 {
 	return a.Probe
 }
 
-// MayEnd are those of the pairs of uplinks that carry guests at whose other side the destination may have its end of a tunnel, that of its
-// preferred one first. One of an earlier release does not say: it has it at its first.
+// MayEnd are those of the pairs of uplinks that carry guests at whose other side the destination may have its end of a
+// tunnel, that of its preferred one first. One of an earlier release does not say: it has it at its first.
 func (a Acceptance) MayEnd(pairs []peer.Path) []peer.Path {
 	var out []peer.Path
 	for _, end := range a.Ends {

@@ -146,7 +146,8 @@ func TestAnswersAreChecked(t *testing.T) {
 	}
 }
 
-// TestMayEnd: a tunnel ends where the destination says that it may; one of an earlier release says nothing, and has it at its first.
+// TestMayEnd: a tunnel ends where the destination says that it may; one of an earlier release says nothing, and has it
+// at its first.
 func TestMayEnd(t *testing.T) {
 	pairs := []peer.Path{}
 	for _, local := range []string{"192.0.2.1", "192.0.2.2"} {

@@ -14,8 +14,8 @@ import (
 // configuration: which uplinks it has, and which addresses are its guests'. A host that
 // lies, or was taken over, must not lead addresses here that are not its own to give.
 
-// Believe says what of a preparation cannot be true, by the configuration of the host that it comes to. taken says which guest there has, or comes
-// with, an address, whose what else one is that no guest may have; "": it is nobody's.
+// Believe says what of a preparation cannot be true, by the configuration of the host that it comes to. taken says
+// which guest there has, or comes with, an address, whose what else one is that no guest may have; "": it is nobody's.
 func (p Preparation) Believe(here *config.Config, taken map[netip.Addr]string, whose func(netip.Addr) string) error {
 	if err := UplinkOf(here, p.Plan.From, p.Tunnel.Addr(), "prepare guest "+p.Plan.Guest); err != nil {
 		return err
@@ -50,8 +50,9 @@ func (p Preparation) Believe(here *config.Config, taken map[netip.Addr]string, w
 	return nil
 }
 
-// Believe says what of a destination's answer to that cannot be true, by the configuration of its source: tunnels end at uplinks of that destination, and
-// memory that QEMU sends by itself goes into one of them, to which own are the source's ends, or, where it is not to be encrypted, to such an uplink.
+// Believe says what of a destination's answer to that cannot be true, by the configuration of its source: tunnels end
+// at uplinks of that destination, and memory that QEMU sends by itself goes into one of them, to which own are the
+// source's ends, or, where it is not to be encrypted, to such an uplink.
 func (p Prepared) Believe(here *config.Config, plan migration.Plan, own []tunnel.Config) error {
 	what := "prepare guest " + plan.Guest
 	if err := UplinkOf(here, plan.To, p.Tunnel.Addr(), what); err != nil {

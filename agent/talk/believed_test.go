@@ -81,8 +81,8 @@ func TestBelieve(t *testing.T) {
 	}
 }
 
-// TestMemoryGoesThere: tunnels end at uplinks of the destination, and QEMU sends memory into one of them, or to such an uplink where it is not to be
-// encrypted, whatever that host answers.
+// TestMemoryGoesThere: tunnels end at uplinks of the destination, and QEMU sends memory into one of them, or to such an
+// uplink where it is not to be encrypted, whatever that host answers.
 func TestMemoryGoesThere(t *testing.T) {
 	here := between()
 	at := netip.MustParseAddrPort

@@ -119,7 +119,8 @@ type HandedAddress struct {
 	Fits int        `json:"fits,omitempty"` // as of netstate.Away
 }
 
-// Standing is what the home's answer makes of those addresses that it was asked for, once the subnet agent in network n sends them away.
+// Standing is what the home's answer makes of those addresses that it was asked for, once the subnet agent in network n
+// sends them away.
 func (h Handed) Standing(n config.Network, addrs []netip.Addr) ([]netstate.Away, error) {
 	var out []netstate.Away
 	for _, at := range h.Addresses {

@@ -7,7 +7,8 @@ import (
 	"godwit/vm"
 )
 
-// What two hosts ask each other of a guest: whether it is there, whether it runs where it was let go to, and what it misses there.
+// What two hosts ask each other of a guest: whether it is there, whether it runs where it was let go to, and what it
+// misses there.
 
 // Presence is what a host says of itself to another.
 type Presence struct {

@@ -1,5 +1,6 @@
-// Package talk is what the agents of two hosts ask each other of a migration, and answer: in check, in prepare, at the release and after it, and of detours. What
-// comes from another host is used as it is once it was checked here, or cut down to what can be meant, and held against what this host knows of that one.
+// Package talk is what the agents of two hosts ask each other of a migration, and answer: in check, in prepare, at the
+// release and after it, and of detours. What comes from another host is used as it is once it was checked here, or cut
+// down to what can be meant, and held against what this host knows of that one.
 package talk
 
 import (
@@ -47,7 +48,8 @@ type Acceptance struct {
 	Next  []migration.Address `json:"next"`
 	Token []byte              `json:"token"` // for probes of the path
 	Probe uint16              `json:"probe"` // a UDP port as tunnels have them, which answers probes; 0: there is none
-	// Ends are where this host's end of a tunnel may be, the preferred one first, each with such a port; nil: an agent of before, at its first.
+	// Ends are where this host's end of a tunnel may be, the preferred one first, each with such a port; nil: an agent
+	// of before, at its first.
 	Ends []netip.AddrPort `json:"ends,omitempty"`
 	Now  int64            `json:"now"`            // unix ns of the destination's clock
 	Free *int64           `json:"free,omitempty"` // bytes of memory that it has for guests, less what stays in reserve; nil: it does not say
@@ -59,7 +61,8 @@ type Acceptance struct {
 	Has []bool `json:"has,omitempty"` // of each page of the offer's sample, whether it has that already; nil: it does not say
 }
 
-// CheckPlan says what of another host's plan of a guest cannot be meant, also where that is only asked about: each address is looked at then.
+// CheckPlan says what of another host's plan of a guest cannot be meant, also where that is only asked about: each
+// address is looked at then.
 func CheckPlan(plan migration.Plan, d config.Description) error {
 	wrong := func(format string, a ...any) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("plan of guest %.100q: ", plan.Guest) + fmt.Sprintf(format, a...)}
@@ -199,7 +202,8 @@ type Undo struct {
 	Released bool   `json:"released"` // it let go; it asks because it knows that its memory did not get through
 	// Lost: pages that the guest misses at the destination are nowhere any more.
 	Lost bool `json:"lost,omitempty"`
-	// Unled: no packet was led there, and this end of the tunnel may be gone: what waits there was for an address that the guest has not yet.
+	// Unled: no packet was led there, and this end of the tunnel may be gone: what waits there was for an address that
+	// the guest has not yet.
 	Unled bool `json:"unled,omitempty"`
 }
 

@@ -150,7 +150,8 @@ func (e *Endpoints) JoinFrom(addrs []netip.Addr) ([]Endpoint, error) {
 	return e.add(addrs, joinBase, joins)
 }
 
-// Drop ends one use of each; what nobody uses any more goes. What the kernel cannot be asked for just now stays: CatchUp sees to that.
+// Drop ends one use of each; what nobody uses any more goes. What the kernel cannot be asked for just now stays:
+// CatchUp sees to that.
 func (e *Endpoints) Drop(added []Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,8 +161,8 @@ func (e *Endpoints) Drop(added []Endpoint) error {
 	return e.dropUnused()
 }
 
-// CatchUp takes away what nobody uses any more and could not be taken away, as by a host that had no descriptor left: no later use
-// of it would, and the host would have raised limits for its own.
+// CatchUp takes away what nobody uses any more and could not be taken away, as by a host that had no descriptor left:
+// no later use of it would, and the host would have raised limits for its own.
 func (e *Endpoints) CatchUp() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -157,8 +157,9 @@ func TestLimitsOfAnEarlierAgent(t *testing.T) {
 	})
 }
 
-// TestLimitsThatCouldNotBeGivenBackAtTheStart: the agent that starts after one that was killed may have no descriptor left just then.
-// The raised limits are not the host's own to it, also where a migration begins before they could be given back.
+// TestLimitsThatCouldNotBeGivenBackAtTheStart: the agent that starts after one that was killed may have no descriptor
+// left just then. The raised limits are not the host's own to it, also where a migration begins before they could be
+// given back.
 func TestLimitsThatCouldNotBeGivenBackAtTheStart(t *testing.T) {
 	inNetns(t, func() error {
 		own := mptcp.Limits{Subflows: 3, AddAddrAccepted: 1}
@@ -228,8 +229,8 @@ func inNetns(t *testing.T, do func() error) {
 	}
 }
 
-// TestEndpointsThatCouldNotBeDropped: a host that has no descriptor left as a migration ends has none of its addresses announced, and its own
-// limits, when it has some again, also where another migration begins before.
+// TestEndpointsThatCouldNotBeDropped: a host that has no descriptor left as a migration ends has none of its addresses
+// announced, and its own limits, when it has some again, also where another migration begins before.
 func TestEndpointsThatCouldNotBeDropped(t *testing.T) {
 	inNetns(t, func() error {
 		own := mptcp.Limits{Subflows: 3, AddAddrAccepted: 1}

@@ -39,8 +39,8 @@ func TestEndpointsAgain(t *testing.T) {
 	})
 }
 
-// TestLeftEndpoints: what an agent would take away at its start is told: its endpoints and the limits that it raised, and nobody else's. What migrations
-// have made known since is not taken away by what repeats that.
+// TestLeftEndpoints: what an agent would take away at its start is told: its endpoints and the limits that it raised,
+// and nobody else's. What migrations have made known since is not taken away by what repeats that.
 func TestLeftEndpoints(t *testing.T) {
 	inNetns(t, func() error {
 		user := mptcp.Endpoint{ID: 1, Addr: netip.MustParseAddr("10.0.3.1"), Flags: announces}
@@ -69,7 +69,8 @@ func TestLeftEndpoints(t *testing.T) {
 	})
 }
 
-// TestKeptLimitsThatCannotBeRead: limits that an earlier agent raised, and whose file cannot be read, are told each time, and are not taken for the host's own.
+// TestKeptLimitsThatCannotBeRead: limits that an earlier agent raised, and whose file cannot be read, are told each
+// time, and are not taken for the host's own.
 func TestKeptLimitsThatCannotBeRead(t *testing.T) {
 	inNetns(t, func() error {
 		kept := filepath.Join(t.TempDir(), "limits.json")

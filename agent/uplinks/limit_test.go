@@ -71,7 +71,8 @@ func TestBandwidthChanges(t *testing.T) {
 	}
 }
 
-// TestGaveWay: for how long a migration gave way is told as it ends, and in all; a change of what it keeps meanwhile is no end.
+// TestGaveWay: for how long a migration gave way is told as it ends, and in all; a change of what it keeps meanwhile is
+// no end.
 func TestGaveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, all := Limit{bits: 800}, time.Duration(0)

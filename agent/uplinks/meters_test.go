@@ -35,7 +35,8 @@ func TestWireSum(t *testing.T) {
 	}
 }
 
-// TestWireBytesByPath: what the meters count has the names that paths have elsewhere, as in metrics, also where uplinks' names would be taken for others.
+// TestWireBytesByPath: what the meters count has the names that paths have elsewhere, as in metrics, also where
+// uplinks' names would be taken for others.
 func TestWireBytesByPath(t *testing.T) {
 	need.Root(t)
 	up := func(name, addr string) config.Uplink {
@@ -71,7 +72,8 @@ func TestWireBytesByPath(t *testing.T) {
 	}
 }
 
-// TestWireBytesBesideAnother: a migration whose memory has tunnels of its own is not told to have sent what another sends to the same host meanwhile.
+// TestWireBytesBesideAnother: a migration whose memory has tunnels of its own is not told to have sent what another
+// sends to the same host meanwhile.
 func TestWireBytesBesideAnother(t *testing.T) {
 	need.Root(t)
 	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")
@@ -139,8 +141,8 @@ func TestOneMeterADevice(t *testing.T) {
 	}
 }
 
-// TestMeterThatFails: an uplink whose device cannot be counted is told, at the start and later, and the others count on. Of UDP guests' packets are none
-// of the migration's; what else goes to the other host is.
+// TestMeterThatFails: an uplink whose device cannot be counted is told, at the start and later, and the others count
+// on. Of UDP guests' packets are none of the migration's; what else goes to the other host is.
 func TestMeterThatFails(t *testing.T) {
 	need.Root(t)
 	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")

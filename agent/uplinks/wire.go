@@ -29,8 +29,9 @@ func (w *Wire) Begun() bool {
 	return w.start != nil
 }
 
-// Since is what the migration has sent until now, as read tells of its paths: a look is no older than the one before it. Of what others send to the same host at the same time as much as they
-// sent is theirs, but where it is alone: nobody else's bytes are counted with its own.
+// Since is what the migration has sent until now, as read tells of its paths: a look is no older than the one before
+// it. Of what others send to the same host at the same time as much as they sent is theirs, but where it is alone:
+// nobody else's bytes are counted with its own.
 func (w *Wire) Since(read func() *Sent, alone bool) map[string]int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPathsOfOneBesideAnother: what was sent over a path while nobody else sent is told of that path, whatever another sends over which
-// path afterwards, also of one that sends no more by then; what both sent meanwhile is parted.
+// TestPathsOfOneBesideAnother: what was sent over a path while nobody else sent is told of that path, whatever another
+// sends over which path afterwards, also of one that sends no more by then; what both sent meanwhile is parted.
 func TestPathsOfOneBesideAnother(t *testing.T) {
 	var shares WireShares
 	var a, b int64

@@ -37,7 +37,8 @@ func MakeKey(c *config.Config) error {
 	return visit.MakeKey(c.MemoryKey())
 }
 
-// Begin begins to keep memory of a guest that leaves the host of c. It is closed where the guest stays, and else kept by Keep.
+// Begin begins to keep memory of a guest that leaves the host of c. It is closed where the guest stays, and else kept
+// by Keep.
 func Begin(c *config.Config) (*visit.Writer, error) {
 	key, err := visit.ReadKey(c.MemoryKey())
 	if err != nil {
@@ -61,9 +62,9 @@ func Forget(c *config.Config, guest string) error {
 	return nil
 }
 
-// Elsewhere opens the files on the host of c whose contents a guest that comes may have in its memory: what was kept of an earlier
-// visit, where there is any, else nil; and what it was started from: a kernel that the boot loader left in low memory, an initrd that is
-// used as it is. They are the caller's to close.
+// Elsewhere opens the files on the host of c whose contents a guest that comes may have in its memory: what was kept of
+// an earlier visit, where there is any, else nil; and what it was started from: a kernel that the boot loader left in
+// low memory, an initrd that is used as it is. They are the caller's to close.
 //
 // Nothing is offered where nothing is kept: see keep_memory.
 func Elsewhere(c *config.Config, guest, image string) (kept *visit.File, images []*visit.File) {
@@ -164,8 +165,8 @@ func Bound(c *config.Config, most int64, log *slog.Logger) {
 	}
 }
 
-// believe has memory that was kept before now, as it is here, and while the clock was ahead of that, be kept for no longer from now on
-// than all that is.
+// believe has memory that was kept before now, as it is here, and while the clock was ahead of that, be kept for no
+// longer from now on than all that is.
 func (v Visit) believe(c *config.Config, now time.Time, log *slog.Logger) {
 	if !v.Until.After(now.Add(c.MemoryKeptFor())) {
 		return

@@ -111,8 +111,8 @@ func TestKeptMemoryWithoutItsKey(t *testing.T) {
 	}
 }
 
-// TestKeptMemoryAndTheClock: what was kept while the clock was ahead ends no later than what is kept now, which nobody's guest would have until
-// that time came.
+// TestKeptMemoryAndTheClock: what was kept while the clock was ahead ends no later than what is kept now, which
+// nobody's guest would have until that time came.
 func TestKeptMemoryAndTheClock(t *testing.T) {
 	const some, kept = 8 << 30, 200 * time.Millisecond
 	c := &config.Config{KeepMemory: some, KeepMemoryFor: kept}

@@ -24,8 +24,8 @@ type Connection struct {
 // supposedRate is what paths whose rate is not known should be able to carry, bit/s.
 const supposedRate = 1e9
 
-// Last is the round trip that counts for the last bytes of a transfer, of those of its paths; 0 of none. Our own data path brings
-// them by the shortest. QEMU waits for all of its connections, and MPTCP sends by each of its subflows.
+// Last is the round trip that counts for the last bytes of a transfer, of those of its paths; 0 of none. Our own data
+// path brings them by the shortest. QEMU waits for all of its connections, and MPTCP sends by each of its subflows.
 func Last(plan migration.Plan, trips []time.Duration) time.Duration {
 	switch {
 	case len(trips) == 0:
@@ -59,8 +59,8 @@ func (c Connection) MultipathWindow(there peer.Buffers) int64 {
 	return peer.MultipathWindow(rate/8, c.rtt, receive)
 }
 
-// Slowed says, for hosts with those buffers, what to do at either where its kernel has the connection carry less than its path does, or than
-// the limit (bit/s, 0: none).
+// Slowed says, for hosts with those buffers, what to do at either where its kernel has the connection carry less than
+// its path does, or than the limit (bit/s, 0: none).
 func (c Connection) Slowed(plan migration.Plan, limit int64, here, there peer.Buffers) (out []string) {
 	for _, text := range []string{
 		c.slowed(limit, plan.From, "wmem", here.Send*int64(c.flows), here.Larger),

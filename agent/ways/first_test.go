@@ -14,8 +14,8 @@ import (
 	"godwit/internal/clock"
 )
 
-// TestFirstThatAnswers: the first path is taken where it answers, and where it does so soon nothing else is tried; else the first that
-// does, as soon as it is known that those before it do not.
+// TestFirstThatAnswers: the first path is taken where it answers, and where it does so soon nothing else is tried; else
+// the first that does, as soon as it is known that those before it do not.
 func TestFirstThatAnswers(t *testing.T) {
 	paths := []peer.Path{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	const soon, late, never = 20 * time.Millisecond, time.Second, 4 * time.Second

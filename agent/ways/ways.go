@@ -1,8 +1,8 @@
-// Package ways chooses the pairs of uplinks over which a migration's memory and disks go, and says what connections over them carry. It is pure,
-// but for FirstThatAnswers, which tries what it is given.
+// Package ways chooses the pairs of uplinks over which a migration's memory and disks go, and says what connections
+// over them carry. It is pure, but for FirstThatAnswers, which tries what it is given.
 //
-// They are chosen by their rates, and where the check finds that some of those do not reach each other, as private ones do not reach public
-// ones, of those that do. The plan has them. Rates are in bit/s, 0 where one is not known.
+// They are chosen by their rates, and where the check finds that some of those do not reach each other, as private ones
+// do not reach public ones, of those that do. The plan has them. Rates are in bit/s, 0 where one is not known.
 package ways
 
 import (
@@ -18,9 +18,9 @@ import (
 	"godwit/migration"
 )
 
-// Of are the pairs of uplinks that a plan's transfer uses, of all from its source to its destination. By their rates they
-// need not be the same at both hosts, each of which has its uplinks and the other's in an order of its own; so those of the plan count, where there
-// are such.
+// Of are the pairs of uplinks that a plan's transfer uses, of all from its source to its destination. By their rates
+// they need not be the same at both hosts, each of which has its uplinks and the other's in an order of its own; so
+// those of the plan count, where there are such.
 func Of(p migration.Plan, all []peer.Path) []peer.Path {
 	if named := between(all, p.Paths); len(named) > 0 {
 		return named
@@ -61,9 +61,9 @@ type Chosen struct {
 	Note  string          // what a person should know of it; "": nothing
 }
 
-// Choose settles over which of all pairs of uplinks memory of a plan goes, by the round trips of those that answered: as by their rates, unless of others those
-// that answer carry more; QEMU's go by no silent one. One that is silent and tried on is taken to be as long as the longest that is not, or, where all are, as the
-// tunnel's.
+// Choose settles over which of all pairs of uplinks memory of a plan goes, by the round trips of those that answered:
+// as by their rates, unless of others those that answer carry more; QEMU's go by no silent one. One that is silent and
+// tried on is taken to be as long as the longest that is not, or, where all are, as the tunnel's.
 func (t Trips) Choose(plan migration.Plan, all []peer.Path, tunnel time.Duration) (out Chosen) {
 	answers := func(p peer.Path) bool { return t[Ends(p)] > 0 }
 	silent := func(all []peer.Path) []peer.Path { return slices.DeleteFunc(slices.Clone(all), answers) }

@@ -24,7 +24,8 @@ func fastAndSlow() (*config.Config, config.Neighbour) {
 	return &config.Config{Uplinks: uplinks(fast1, slow1)}, config.Neighbour{Uplinks: uplinks(fast2, slow2)}
 }
 
-// choose is what those that answer carry of the paths that our own data path takes then, bit/s, those paths, and what is said of them.
+// choose is what those that answer carry of the paths that our own data path takes then, bit/s, those paths, and what
+// is said of them.
 func choose(here *config.Config, there config.Neighbour, trips Trips) (carried int64, names []string, note string) {
 	plan := migration.Plan{Transfer: "lanes"}
 	chosen := trips.Choose(plan, here.Paths(there), time.Millisecond)
@@ -80,7 +81,8 @@ func TestSilentOneIsTriedOn(t *testing.T) {
 	}
 }
 
-// TestEachThatAnswersIsUsed: where an uplink here is down beside a fast one, that fills each of the other host's, and the one that is down is tried on.
+// TestEachThatAnswersIsUsed: where an uplink here is down beside a fast one, that fills each of the other host's, and
+// the one that is down is tried on.
 func TestEachThatAnswersIsUsed(t *testing.T) {
 	here, there := fastAndSlow()
 	here.Uplinks[1].Rate, here.Uplinks[2].Rate = 1000e6, 200e6

@@ -1,5 +1,5 @@
-// Package written is what an agent writes down of a migration in its journal (package journal), at either side, for the agent after it: as JSON, in which
-// a later version finds what an earlier one wrote.
+// Package written is what an agent writes down of a migration in its journal (package journal), at either side, for the
+// agent after it: as JSON, in which a later version finds what an earlier one wrote.
 package written
 
 import (
@@ -92,7 +92,8 @@ type planHead struct {
 	Guest string `json:"guest"`
 }
 
-// HeadOf reads the head of the journal of a migration in dir; what there is not, or cannot be read, is empty. Whose a journal is, is known by its beginning, too.
+// HeadOf reads the head of the journal of a migration in dir; what there is not, or cannot be read, is empty. Whose a
+// journal is, is known by its beginning, too.
 func HeadOf(dir, id string) Head {
 	var head, begun Head
 	if journal.Read(dir, id, &head) == nil { // else it was said when it was resumed

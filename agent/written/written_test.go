@@ -14,7 +14,8 @@ import (
 	"godwit/migration"
 )
 
-// TestSourceCheck: a journal of another migration is not gone on with, nor one of which another version counted the steps otherwise.
+// TestSourceCheck: a journal of another migration is not gone on with, nor one of which another version counted the
+// steps otherwise.
 func TestSourceCheck(t *testing.T) {
 	state := migration.Source{Course: migration.Forward, Epoch: 2, Tries: 1, At: 2}
 	plan := migration.Plan{ID: "m-00000001"}
@@ -34,8 +35,8 @@ func TestSourceCheck(t *testing.T) {
 	}
 }
 
-// TestDestinationCheck: a destination's journal is gone on with where it is of this migration, and what the source asked for can be meant: a
-// directory that it names may be removed.
+// TestDestinationCheck: a destination's journal is gone on with where it is of this migration, and what the source
+// asked for can be meant: a directory that it names may be removed.
 func TestDestinationCheck(t *testing.T) {
 	good := func() Destination {
 		held := migration.Address{Prefix: netip.MustParsePrefix("10.1.1.20/24"), Home: "paris"}

@@ -28,7 +28,8 @@ func (s *said) lines() int {
 	return strings.Count(s.text.String(), endsAlready+"\n")
 }
 
-// TestEndedTwice: who presses Ctrl-C again, while a command takes away what it has made, is told that it ends; once is enough for most.
+// TestEndedTwice: who presses Ctrl-C again, while a command takes away what it has made, is told that it ends; once is
+// enough for most.
 func TestEndedTwice(t *testing.T) {
 	var out said
 	stop := tellAgain(&out, []os.Signal{syscall.SIGUSR1})

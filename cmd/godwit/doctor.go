@@ -107,7 +107,8 @@ func lookAtHost(c *cobra.Command, host *config.Config, clean bool) (out []findin
 	return out
 }
 
-// ofThing is one thing of migrations. A QEMU without care, and a journal or another file that cannot be read, bar their guest: a person must look.
+// ofThing is one thing of migrations. A QEMU without care, and a journal or another file that cannot be read, bar their
+// guest: a person must look.
 func ofThing(t leftover.Thing) finding {
 	switch {
 	case t.Left():

@@ -21,7 +21,8 @@ func directories(c *config.Config) []finding {
 	return []finding{state, directory("run", c.Run)}
 }
 
-// directory says whether an agent can make files in the directory that a key of the configuration names and has room there, or can make that.
+// directory says whether an agent can make files in the directory that a key of the configuration names and has room
+// there, or can make that.
 func directory(key, path string) finding {
 	at, well := path, ""
 	info, err := os.Stat(at)

@@ -106,8 +106,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ended is the end of a command that ended with err: one whose result was not printed has failed, also where it did not look.
-// A reader that went away, as head does, is not worth a word.
+// ended is the end of a command that ended with err: one whose result was not printed has failed, also where it did not
+// look. A reader that went away, as head does, is not worth a word.
 func (o *output) ended(err error) error {
 	said := err == nil || errors.Is(err, errSaid)
 	switch {

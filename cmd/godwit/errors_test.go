@@ -116,7 +116,8 @@ func TestErrorsAsJSON(t *testing.T) {
 	}
 }
 
-// TestWhereJSONIsAskedFor: an error is told in JSON where the flag says so, in whatever spelling, and not where it is an argument.
+// TestWhereJSONIsAskedFor: an error is told in JSON where the flag says so, in whatever spelling, and not where it is
+// an argument.
 func TestWhereJSONIsAskedFor(t *testing.T) {
 	for line, want := range map[string]bool{
 		"lab check --nope --json": true, "--json lab check --nope": true, "lab check --nope --json=true": true, "lab check --json=1 --nope": true,

@@ -9,7 +9,8 @@ import (
 	"godwit/migration"
 )
 
-// TestTellGuest: what is told of a guest's evacuation while it goes on, a line each; nothing of one that is free again, and has no destination yet.
+// TestTellGuest: what is told of a guest's evacuation while it goes on, a line each; nothing of one that is free again,
+// and has no destination yet.
 func TestTellGuest(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, g := range map[string]evacuate.Guest{

@@ -80,9 +80,9 @@ func (at longAgo) Error() string {
 	return fmt.Sprintf("this host's clock shows %s UTC, and what is made is good until a year after that; set the clock right first", time.Time(at).UTC().Format(time.DateTime))
 }
 
-// makeFleet makes a CA, and a certificate for each host, in a directory; by force also where a fleet's is, and tells then of which other hosts
-// certificates are there that are worthless now. On error there is no CA that was not there before, as it comes last, when all else is in
-// its place, and no directory.
+// makeFleet makes a CA, and a certificate for each host, in a directory; by force also where a fleet's is, and tells
+// then of which other hosts certificates are there that are worthless now. On error there is no CA that was not there
+// before, as it comes last, when all else is in its place, and no directory.
 func makeFleet(dir string, hosts []string, now time.Time, force bool) (worthless []string, err error) {
 	if now.Year() < firstYear {
 		return nil, longAgo(now)
@@ -175,8 +175,8 @@ func worthlessIn(dir string, but []string) (hosts []string) {
 // halfFleet begins the name of a directory in which a fleet is made: nobody else's has such a name.
 const halfFleet = ".godwit-init-"
 
-// aloneIn keeps another init out of dir until unlock, whose certificates would be mixed with these, and removes what one that was killed
-// has left there.
+// aloneIn keeps another init out of dir until unlock, whose certificates would be mixed with these, and removes what
+// one that was killed has left there.
 func aloneIn(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -82,7 +82,8 @@ func TestInitLeavesNoFolder(t *testing.T) {
 	}
 }
 
-// TestInitSaysWhatIsWorthless: certificates of a CA that was replaced, of hosts that were not named, are told: nobody believes them by the new one.
+// TestInitSaysWhatIsWorthless: certificates of a CA that was replaced, of hosts that were not named, are told: nobody
+// believes them by the new one.
 func TestInitSaysWhatIsWorthless(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "x.pem"), []byte("somebody else's"), 0o600); err != nil {
@@ -113,7 +114,8 @@ func TestInitSaysWhatIsWorthless(t *testing.T) {
 	}
 }
 
-// TestInitTidiesUpAfterItself: of one that was killed, which has left the hosts' keys, nothing is there after the next; what is others' stays.
+// TestInitTidiesUpAfterItself: of one that was killed, which has left the hosts' keys, nothing is there after the next;
+// what is others' stays.
 func TestInitTidiesUpAfterItself(t *testing.T) {
 	dir := t.TempDir()
 	for _, left := range []string{".godwit-init-1", ".tmp-theirs"} {

@@ -67,8 +67,8 @@ func readScenario(c *cobra.Command, path string) (*scenario.Scenario, error) {
 	return s, nil
 }
 
-// scenarioText is what a file says, or what comes over a descriptor that the command was given, for which it waits until it is
-// interrupted.
+// scenarioText is what a file says, or what comes over a descriptor that the command was given, for which it waits
+// until it is interrupted.
 func scenarioText(ctx context.Context, path string) ([]byte, error) {
 	f, err := textfile.Open(path)
 	if err != nil {

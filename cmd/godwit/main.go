@@ -149,7 +149,8 @@ func strict(c *cobra.Command) {
 	}
 }
 
-// nothingEmpty refuses what a script passes on of a variable that is not set: it would be taken for a flag that was not given.
+// nothingEmpty refuses what a script passes on of a variable that is not set: it would be taken for a flag that was not
+// given.
 func nothingEmpty(c *cobra.Command, args []string) (err error) {
 	if slices.Contains(args, "") {
 		return errors.New("an argument is empty")

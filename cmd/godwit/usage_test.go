@@ -111,7 +111,8 @@ func TestUsedWrongly(t *testing.T) {
 	}
 }
 
-// TestEmptyFlag: what a script passes on of a variable that is not set is refused, and taken neither for "wherever it fits" nor for "no limit".
+// TestEmptyFlag: what a script passes on of a variable that is not set is refused, and taken neither for "wherever it
+// fits" nor for "no limit".
 func TestEmptyFlag(t *testing.T) {
 	for _, c := range []struct {
 		line []string

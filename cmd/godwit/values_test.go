@@ -39,7 +39,8 @@ func TestFlagsReadAsFiles(t *testing.T) {
 	}
 }
 
-// TestFlagsSayWhatTheyTake: a value that no flag of its kind takes is told in words of who typed it, and not of the library that reads it.
+// TestFlagsSayWhatTheyTake: a value that no flag of its kind takes is told in words of who typed it, and not of the
+// library that reads it.
 func TestFlagsSayWhatTheyTake(t *testing.T) {
 	for line, want := range map[string]string{
 		"evacuate a --width x":                      `invalid argument "x" for "--width" flag: not a whole number; see`,

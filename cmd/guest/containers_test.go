@@ -16,8 +16,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// container puts the far end of nic0 into a namespace of clients, and makes one of a container behind the guest's addresses: its
-// port 8080 is 80 there, what it asks for itself is masqueraded. Port 81 is the guest's own 8081.
+// container puts the far end of nic0 into a namespace of clients, and makes one of a container behind the guest's
+// addresses: its port 8080 is 80 there, what it asks for itself is masqueraded. Port 81 is the guest's own 8081.
 func container(t *testing.T) (clients, inside string) {
 	t.Helper()
 	need.Program(t, "nft")

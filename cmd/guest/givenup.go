@@ -10,9 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// silent are the packets that the guest's kernel sends from addresses that the guest has given up: last tries of connections that nobody has any
-// more. They leave by whatever NIC leads packets from there, such as one that was made ready for a network which the guest has yet to reach.
-// They are nobody's, and no meter of the guest tells of them.
+// silent are the packets that the guest's kernel sends from addresses that the guest has given up: last tries of
+// connections that nobody has any more. They leave by whatever NIC leads packets from there, such as one that was made
+// ready for a network which the guest has yet to reach. They are nobody's, and no meter of the guest tells of them.
 type silent struct {
 	sent  map[netip.Addr]map[metered]uint64 // by the time that each address was given up, without what is aside
 	aside map[metered]uint64                // in times before that ended

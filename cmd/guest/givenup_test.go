@@ -8,8 +8,9 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestTriesFromWhatWasGivenUp: what the guest's kernel sends from an address that the guest has given up is told by no counter: the last tries of
-// connections that nobody has any more, which left by a NIC that was made ready for a network where the guest was not yet, and seemed to be lost.
+// TestTriesFromWhatWasGivenUp: what the guest's kernel sends from an address that the guest has given up is told by no
+// counter: the last tries of connections that nobody has any more, which left by a NIC that was made ready for a
+// network where the guest was not yet, and seemed to be lost.
 func TestTriesFromWhatWasGivenUp(t *testing.T) {
 	makeNICs(t)
 	n := newNode(&family{})

@@ -41,8 +41,8 @@ func clusterNode(t *testing.T, pods, services int) {
 	}
 }
 
-// atMost fails the test where something takes longer than so many lists of all addresses each time that it is tried: a busy machine
-// may be slow in either. Tries count from 1.
+// atMost fails the test where something takes longer than so many lists of all addresses each time that it is tried: a
+// busy machine may be slow in either. Tries count from 1.
 func atMost(t *testing.T, times int, what string, do func(try int) error) {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -65,8 +65,8 @@ func atMost(t *testing.T, times int, what string, do func(try int) error) {
 	}
 }
 
-// TestInfoOfANode: a guest that is a node of a cluster, with hundreds of links and thousands of addresses, lists them in about the
-// time of one list, each address at its link; it drops an address in a few times as long.
+// TestInfoOfANode: a guest that is a node of a cluster, with hundreds of links and thousands of addresses, lists them
+// in about the time of one list, each address at its link; it drops an address in a few times as long.
 func TestInfoOfANode(t *testing.T) {
 	const pods, services = 100, 2000
 	clusterNode(t, pods, services)

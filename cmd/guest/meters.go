@@ -72,8 +72,8 @@ func (m *meters) watchAll() {
 // openMeter is another's in tests: no machine that runs them has a kernel that cannot count.
 var openMeter = meter.OpenRecent
 
-// watch begins to meter a device; what prevents it is told by read, and by uncounted, unless the device is gone by then, as a container's
-// end may be.
+// watch begins to meter a device; what prevents it is told by read, and by uncounted, unless the device is gone by
+// then, as a container's end may be.
 func (m *meters) watch(nic nicID) {
 	if m.devices[nic] != nil {
 		return

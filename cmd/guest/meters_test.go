@@ -50,8 +50,8 @@ func indexOf(t *testing.T, name string) nicID {
 	return nicID(ifi.Index)
 }
 
-// TestMetersAreOfNICs: a guest with containers has no meter for each of their ends, nor for bridges, nor for what is gone. One that
-// gets another name is counted on.
+// TestMetersAreOfNICs: a guest with containers has no meter for each of their ends, nor for bridges, nor for what is
+// gone. One that gets another name is counted on.
 func TestMetersAreOfNICs(t *testing.T) {
 	makeNICs(t)
 	container := exec.Command("unshare", "-n", "sleep", "60")
@@ -168,8 +168,8 @@ func TestCountersTellTheirStart(t *testing.T) {
 	}
 }
 
-// TestUncountedDatagramsAreTold: a guest whose kernel cannot count them says so with what uses an address, for as long as that is so; a NIC
-// that went as it was to be counted on is no matter.
+// TestUncountedDatagramsAreTold: a guest whose kernel cannot count them says so with what uses an address, for as long
+// as that is so; a NIC that went as it was to be counted on is no matter.
 func TestUncountedDatagramsAreTold(t *testing.T) {
 	makeNICs(t)
 	open := openMeter

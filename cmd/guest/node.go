@@ -108,7 +108,8 @@ func (n *node) serve(ctx context.Context, name string, methods map[string]guest.
 	}
 }
 
-// watchAgain is after how long what could not be watched is tried again, such as in a guest that had no descriptor or memory left.
+// watchAgain is after how long what could not be watched is tried again, such as in a guest that had no descriptor or
+// memory left.
 const watchAgain = time.Minute
 
 // watchMoves looks after clients that move, for as long as the kernel tells of their connections.

@@ -44,8 +44,8 @@ func TestChannelSparesOthersEndpoints(t *testing.T) {
 	})
 }
 
-// TestChannelSparesAllOthersEndpoints: where a guest's own endpoints leave no room, the next address is set all the same, and
-// they stay.
+// TestChannelSparesAllOthersEndpoints: where a guest's own endpoints leave no room, the next address is set all the
+// same, and they stay.
 func TestChannelSparesAllOthersEndpoints(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {
 		const own = `for i in 3 4 5 6 7 8 9 10; do ip addr add 10.9.7.$i/32 dev lo; ip mptcp endpoint add 10.9.7.$i id $i signal; done`
@@ -203,8 +203,8 @@ func TestChannelWithoutIPv6(t *testing.T) {
 	})
 }
 
-// TestChannelLoosensStrictFilters: before a NIC gets an address the filter becomes a loose one where it is strict, whoever made it so since the
-// program began, and is not turned on where it is off.
+// TestChannelLoosensStrictFilters: before a NIC gets an address the filter becomes a loose one where it is strict,
+// whoever made it so since the program began, and is not turned on where it is off.
 func TestChannelLoosensStrictFilters(t *testing.T) {
 	setting := func(of string) string { return "/proc/sys/net/ipv4/conf/" + of + "/rp_filter" }
 	each(t, func(t *testing.T, c guest.Channel) {

@@ -221,7 +221,8 @@ func TestChannelKeepsAddresses(t *testing.T) {
 	})
 }
 
-// TestChannelRetiresWhatItKept: old addresses that were kept, and that nobody needs any more as the handover is tried again, are on no NIC in the end.
+// TestChannelRetiresWhatItKept: old addresses that were kept, and that nobody needs any more as the handover is tried
+// again, are on no NIC in the end.
 func TestChannelRetiresWhatItKept(t *testing.T) {
 	for _, stay := range []bool{true, false} { // where the first try ended
 		each(t, func(t *testing.T, c guest.Channel) {
@@ -309,7 +310,8 @@ func TestChannelFollows(t *testing.T) {
 	})
 }
 
-// TestChannelCountsHalfClosed: a plain connection that a process of the guest has closed on its side, and still hears of, needs its address.
+// TestChannelCountsHalfClosed: a plain connection that a process of the guest has closed on its side, and still hears
+// of, needs its address.
 func TestChannelCountsHalfClosed(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {
 		_, err := c.Configure(t.Context(), configureOld())

@@ -9,7 +9,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestChannelTellsTemporaryAddresses: those that the guest's kernel makes beside a lasting one (RFC 8981) are told to be such.
+// TestChannelTellsTemporaryAddresses: those that the guest's kernel makes beside a lasting one (RFC 8981) are told to
+// be such.
 func TestChannelTellsTemporaryAddresses(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {
 		const lasting = "fd00:2:1::99"

@@ -16,9 +16,9 @@ func Ours(pid int) bool {
 	return ours && err == nil
 }
 
-// IsOurs says whether a process is of our own user. Who looks for one by its command line must ask: anybody may give theirs any.
-// A program that runs as its owner (setuid) is of who started it. The error is that it is not known, as where no file can be
-// opened just now; a process that has ended is nobody's.
+// IsOurs says whether a process is of our own user. Who looks for one by its command line must ask: anybody may give
+// theirs any. A program that runs as its owner (setuid) is of who started it. The error is that it is not known, as
+// where no file can be opened just now; a process that has ended is nobody's.
 func IsOurs(pid int) (bool, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {

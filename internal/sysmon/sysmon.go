@@ -1,10 +1,10 @@
 // Package sysmon has Go's monitor thread wake less often. It is for programs of guests; those that
 // need each of their system calls to let others run at once are not to use it.
 //
-// The runtime looks after its other threads by one of its own (sysmon in runtime/proc.go), which
-// sleeps for 20 µs at a time, fifty times, whenever the program has had nothing to do and has
-// something again. In an emulated guest each of these takes 0.1 ms of its processor, and keeps what there is to do from being done
-// for as long: it took a third to a half of the time for which a server that says something every 10 ms was awake.
+// The runtime looks after its other threads by one of its own (sysmon in runtime/proc.go), which sleeps for 20 µs at a
+// time, fifty times, whenever the program has had nothing to do and has something again. In an emulated guest each of
+// these takes 0.1 ms of its processor, and keeps what there is to do from being done for as long: it took a third to a
+// half of the time for which a server that says something every 10 ms was awake.
 package sysmon
 
 import (

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Open opens a regular file, or a descriptor that this process was given, such as /dev/stdin or a shell's <(…). To open another
-// pipe would wait for whoever writes, maybe for ever: that is an error, as is all else that is no regular file.
+// Open opens a regular file, or a descriptor that this process was given, such as /dev/stdin or a shell's <(…). To open
+// another pipe would wait for whoever writes, maybe for ever: that is an error, as is all else that is no regular file.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {

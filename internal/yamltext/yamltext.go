@@ -1,5 +1,5 @@
-// Package yamltext bounds a YAML file that a person wrote, before the parser, which is other people's, meets it: that calls itself
-// for each level, and takes time by the square of how many keys or empty entries stand side by side.
+// Package yamltext bounds a YAML file that a person wrote, before the parser, which is other people's, meets it: that
+// calls itself for each level, and takes time by the square of how many keys or empty entries stand side by side.
 package yamltext
 
 import (
@@ -96,8 +96,8 @@ func tooDeep(data []byte) (place, bool) {
 	return p, false
 }
 
-// tooWide looks for a map in lines that has more keys than any: the parser takes time by their square. Lines of a text with as
-// many colons count, too: no sane command has them.
+// tooWide looks for a map in lines that has more keys than any: the parser takes time by their square. Lines of a text
+// with as many colons count, too: no sane command has them.
 func tooWide(data []byte) (place, bool) {
 	type level struct{ col, keys int }
 	var open []level

@@ -93,7 +93,8 @@ func linkShare(rate float64) Measure {
 // that its connections have followed (cmd/guest/follow, settleTime).
 const followKept = 100
 
-// lastCame is the step that tells when the last connection had its new subflow, by the guest's kernel (agent/record, StepCame).
+// lastCame is the step that tells when the last connection had its new subflow, by the guest's kernel (agent/record,
+// StepCame).
 const lastCame = "last connection came"
 
 // Measures of a handover.

@@ -1,9 +1,9 @@
 package bench
 
-// Memory is how fast a guest's memory gets there: our data path (L) against QEMU's own,
-// pre-copy over TCP on the best path (P), over MPTCP (M), multifd with zstd (Z), xbzrle (X) and
-// post-copy over TCP (C), which is no way of this agent's: the lab performs it. No guest is throttled. Least is what the guest's memory takes at the least: each content once, what
-// its image has not at all, the rest by zstd at its best (lab, leastBytes); of a first way.
+// Memory is how fast a guest's memory gets there: our data path (L) against QEMU's own, pre-copy over TCP on the best
+// path (P), over MPTCP (M), multifd with zstd (Z), xbzrle (X) and post-copy over TCP (C), which is no way of this
+// agent's: the lab performs it. No guest is throttled. Least is what the guest's memory takes at the least: each
+// content once, what its image has not at all, the rest by zstd at its best (lab, leastBytes); of a first way.
 func Memory() Table {
 	return Table{Name: "memory", Rows: []Row{
 		memoryRow("idle", "512 MiB idle, 100 Mbit/s, RTT 50 ms", situation{Memory: "512MiB", Rate: "100mbit", Delay: "12.5ms"},

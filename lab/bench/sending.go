@@ -7,8 +7,9 @@ import (
 )
 
 // sendingShare is linkShare while a copy sends: from when its first bytes have left until the switch begins. What comes
-// before (QEMU begins, the destination is told of the guest) and after (the pause) is no time in which memory could be sent. What the congestion
-// control takes to get going is counted, and the last rounds, in which little is left to send.
+// before (QEMU begins, the destination is told of the guest) and after (the pause) is no time in which memory could be
+// sent. What the congestion control takes to get going is counted, and the last rounds, in which little is left to
+// send.
 func sendingShare(rate float64) Measure {
 	m := last("link while it sends", "%", "wire_bytes", func(report.Migration) *float64 { return nil })
 	whole := m.Of

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestMadeTwiceAtOnce: of two who want the image tiny at the same time one makes it, and the other waits for that: both made it in each
-// other's way. What is there is not made again. The scripts that make it, and Go, have stand-ins.
+// TestMadeTwiceAtOnce: of two who want the image tiny at the same time one makes it, and the other waits for that: both
+// made it in each other's way. What is there is not made again. The scripts that make it, and Go, have stand-ins.
 func TestMadeTwiceAtOnce(t *testing.T) {
 	root := t.TempDir()
 	file := func(path, text string, mode os.FileMode) {

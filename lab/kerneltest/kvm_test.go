@@ -26,14 +26,15 @@ func TestMigrationsByKVM(t *testing.T) {
 	judge(t, boot(t, mended(t), kernel, write(t, labOf(t, kernel, byKVM)), "3072", migrationsLimit), byKVM)
 }
 
-// injects is what QEMU's helper_vmrun does before it delivers an interrupt that a hypervisor injects: it stores the vector as
-// the exception that is to be raised, 0 as exception_is_int and -1 as exception_next_eip, and has hardware as the cause (edx) soon
-// after. A dot is any byte.
+// injects is what QEMU's helper_vmrun does before it delivers an interrupt that a hypervisor injects: it stores the
+// vector as the exception that is to be raised, 0 as exception_is_int and -1 as exception_next_eip, and has hardware as
+// the cause (edx) soon after. A dot is any byte.
 const injects = "\x89...\xff\xff" + "\xc7...\x00\x00\x00\x00\x00\x00" + "\x48\xc7...\x00\x00\xff\xff\xff\xff" + "............." + "\xba\x01\x00\x00\x00"
 
-// mended is a copy of the installed QEMU that does not do the first of these. The interrupt has been delivered by the time that
-// the store is looked at, and is delivered once more, whatever the guest masks: where the emulation is left before
-// the next exit to the hypervisor, as it is at each alarm of the counted clock. A guest that holds a lock then spins on it for good.
+// mended is a copy of the installed QEMU that does not do the first of these. The interrupt has been delivered by the
+// time that the store is looked at, and is delivered once more, whatever the guest masks: where the emulation is left
+// before the next exit to the hypervisor, as it is at each alarm of the counted clock. A guest that holds a lock then
+// spins on it for good.
 func mended(t *testing.T) string {
 	t.Helper()
 	program, err := os.ReadFile(which(t, "qemu-system-x86_64"))

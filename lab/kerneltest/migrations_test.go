@@ -11,8 +11,8 @@ import (
 	"godwit/lab/image/archive"
 )
 
-// migrations are whole ones, by kinds of tunnel and in VLANs, which this machine's kernel may lack, and with hours between them, over
-// which the guest's clock jumps: the guest runs a lab, with guests of its own.
+// migrations are whole ones, by kinds of tunnel and in VLANs, which this machine's kernel may lack, and with hours
+// between them, over which the guest's clock jumps: the guest runs a lab, with guests of its own.
 var migrations = map[string]suite{
 	"tunnels":    ofLab("TestBy(EachTunnel|IPIP)/(gre|ipip)", "TestByEachTunnel", "TestByEachTunnel/gre", "TestByIPIP", "TestByIPIP/ipip"),
 	"VLANs":      ofLab("TestInVLAN", "TestInVLAN", "TestInVLAN/from_montreal", "TestInVLAN/from_sanjose"),

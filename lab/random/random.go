@@ -50,9 +50,9 @@ type maker struct {
 	away      int  // the longest time for which a step has packets vanish, ms
 }
 
-// lingers is how long a run goes on after the last migration, s. A connection whose packets vanished is tried again after twice
-// the time of the last try each time (RFC 6298 §5.5), so that it is silent for as long again as they did: a run whose links were cut
-// at its end goes on for longer by twice that.
+// lingers is how long a run goes on after the last migration, s. A connection whose packets vanished is tried again
+// after twice the time of the last try each time (RFC 6298 §5.5), so that it is silent for as long again as they did: a
+// run whose links were cut at its end goes on for longer by twice that.
 const lingers = 7
 
 type site struct {

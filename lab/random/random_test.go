@@ -125,8 +125,8 @@ func TestJudgeOfWhoStayed(t *testing.T) {
 	}
 }
 
-// What waits for a phase of a migration that was undone does not begin: that is no fault of ours either. What waits for another's, or
-// for its turn, does.
+// What waits for a phase of a migration that was undone does not begin: that is no fault of ours either. What waits for
+// another's, or for its turn, does.
 func TestUnmet(t *testing.T) {
 	lines := []string{"never reached: web settle: exec in web", "never reached: db copy + 3ms: exec in web", "never reached: 3s: migrate web to south", "leftovers: 1"}
 	if got := unmet(&report.Report{Migrations: []report.Migration{good()}, Unmet: lines}); len(got) != 4 {

@@ -90,8 +90,9 @@ const (
 	quietWrite = 100
 )
 
-// fits says whether a guest that is not busy keeps its budget for sure on its way from one host to another by the worst of their
-// uplinks, of which limit Mbit/s may be used. QEMU's own transfers send devices' state unpacked, and have only rounds for what is written.
+// fits says whether a guest that is not busy keeps its budget for sure on its way from one host to another by the worst
+// of their uplinks, of which limit Mbit/s may be used. QEMU's own transfers send devices' state unpacked, and have only
+// rounds for what is written.
 func (m *maker) fits(from, to, transfer string, limit int, budget time.Duration) bool {
 	way := 0 // ms
 	for _, host := range []string{from, to} {

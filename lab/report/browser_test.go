@@ -63,7 +63,8 @@ window.tell = (name, what) => { seen[name] = what; document.getElementById("seen
 	}
 }
 
-// sampleRefused is sample with moves that were refused, one just after another, and one that was aborted just before the next.
+// sampleRefused is sample with moves that were refused, one just after another, and one that was aborted just before
+// the next.
 func sampleRefused() *Report {
 	r := sample()
 	ended := func(outcome Outcome, at float64, ends ...float64) Migration {

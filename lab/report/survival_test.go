@@ -38,7 +38,8 @@ func TestListThatIsMissing(t *testing.T) {
 	}
 }
 
-// TestNothingIsListed: where nothing was seen of a guest's connections, nothing is said of what is listed, and no table without rows is shown.
+// TestNothingIsListed: where nothing was seen of a guest's connections, nothing is said of what is listed, and no table
+// without rows is shown.
 func TestNothingIsListed(t *testing.T) {
 	r := &Report{Migrations: []Migration{{Guest: "web", From: "a", To: "b", Outcome: Completed, Survival: &Survival{Unknown: "the guest is silent"}}}}
 	page, _ := shown(t, r)

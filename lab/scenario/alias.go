@@ -6,8 +6,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// maxRepeated is how many nodes all aliases of a file may stand for, those within them too: what is shared is read as often as it
-// is named.
+// maxRepeated is how many nodes all aliases of a file may stand for, those within them too: what is shared is read as
+// often as it is named.
 const maxRepeated = 1 << 17
 
 // resolve puts in the place of every alias what its anchor names, and of every merge
@@ -149,7 +149,8 @@ func plainKey(key ast.MapKeyNode) ast.MapKeyNode {
 	return key
 }
 
-// untagged is what one of YAML's own tags stands before, where it says what that is anyway, or asks for text. Another tag stays.
+// untagged is what one of YAML's own tags stands before, where it says what that is anyway, or asks for text. Another
+// tag stays.
 func untagged(n *ast.TagNode) ast.Node {
 	same := false
 	switch tag := n.Start.Value; v := n.Value.(type) {

@@ -175,7 +175,8 @@ func TestMoreJitterThanDelay(t *testing.T) {
 	}
 }
 
-// TestLasting: a change of a link that lasts no time is over at once; one that does not say how long lasts to the end of the run.
+// TestLasting: a change of a link that lasts no time is over at once; one that does not say how long lasts to the end
+// of the run.
 func TestLasting(t *testing.T) {
 	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nsteps: [{at: 1s, cut: {site: a, uplink: p%s}}, {at: 2s, degrade: {site: a, uplink: p, loss: 1%%%s}}]\n"
 	for key, want := range map[string]time.Duration{"": 0, ", for: 0s": atOnce, ", for: 2s": 2 * time.Second} {

@@ -6,12 +6,14 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// mostMeant bounds the unknown keys of a file that are looked at: it takes time, and no more than maxErrors of them are told.
+// mostMeant bounds the unknown keys of a file that are looked at: it takes time, and no more than maxErrors of them are
+// told.
 const mostMeant = 256
 
-// readAsMeant has keys that are unknown, which was said, stand for those that they are near to, where these are not there: it would
-// be said beside that these are missing, and that nothing has the names below them. Nor is it said that the value is none of theirs: that may be the mistake.
-// What is wrong in a map or list that is one of theirs is said. One that is near to none may have been meant for any.
+// readAsMeant has keys that are unknown, which was said, stand for those that they are near to, where these are not
+// there: it would be said beside that these are missing, and that nothing has the names below them. Nor is it said that
+// the value is none of theirs: that may be the mistake. What is wrong in a map or list that is one of theirs is said.
+// One that is near to none may have been meant for any.
 func (o *object) readAsMeant(unknown []*ast.MappingValueNode, keys []string) {
 	if o.r.guessed == nil {
 		o.r.guessed = map[ast.Node]bool{}
@@ -43,7 +45,8 @@ func (o *object) unknown(key, what, allowed, word string, known []string) {
 	o.r.unknown(o.place(key), what, allowed, word, known)
 }
 
-// unsure says of keys that none of them is there, and that one may be meant by another that is unknown: what follows from their absence is not said.
+// unsure says of keys that none of them is there, and that one may be meant by another that is unknown: what follows
+// from their absence is not said.
 func (o *object) unsure(keys ...string) bool { return o.odd > 0 && !slices.ContainsFunc(keys, o.has) }
 
 // textOf is a key's.

@@ -231,7 +231,8 @@ func unknownNames() string {
 	return "name: x\ntraffic:\n" + flows.String() + "expect:\n" + expects.String()
 }
 
-// manyPlaces is a file with as many hosts as there may be, and a guest and a step for each of a list's entries at one of the last.
+// manyPlaces is a file with as many hosts as there may be, and a guest and a step for each of a list's entries at one of the
+// last.
 func manyPlaces() string {
 	var sites, guests, steps strings.Builder
 	for i := range maxSites {
@@ -335,7 +336,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// fitToShow: what is said of a file is some short lines without anything that a terminal would act upon, each with a place that the file has.
+// fitToShow: what is said of a file is some short lines without anything that a terminal would act upon, each with a place that
+// the file has.
 func fitToShow(t *testing.T, data []byte, err error) {
 	t.Helper()
 	said := strings.Split(err.Error(), "\n")

@@ -7,9 +7,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// tabs mends what the scanner makes of tabs within a line. It drops them from plain words, which would be others then (`a<tab>b` is
-// not `ab`): they have them again. After a text in double quotes that has one it reads on in the wrong place: that is reported, and
-// the rest of the tokens is worth nothing.
+// tabs mends what the scanner makes of tabs within a line. It drops them from plain words, which would be others then
+// (`a<tab>b` is not `ab`): they have them again. After a text in double quotes that has one it reads on in the wrong
+// place: that is reported, and the rest of the tokens is worth nothing.
 func (r *reader) tabs(tokens token.Tokens) (ok bool) {
 	var block bool // the token before begins a text in lines of its own, whose tabs are kept
 	for _, t := range tokens {
@@ -35,8 +35,8 @@ func (r *reader) tabs(tokens token.Tokens) (ok bool) {
 // tabWithin is a tab of a text in double quotes that is not escaped, and neither begins nor ends a line, nor ends the text.
 var tabWithin = regexp.MustCompile(`[^\\]\t[^"]`)
 
-// strays says whether the scanner reads on in the wrong place after a text in double quotes: characters too far, one for each of
-// these tabs.
+// strays says whether the scanner reads on in the wrong place after a text in double quotes: characters too far, one
+// for each of these tabs.
 func strays(origin string) bool {
 	for line := range strings.SplitSeq(strings.TrimSpace(origin), "\n") {
 		if tabWithin.MatchString(strings.TrimSpace(line)) {

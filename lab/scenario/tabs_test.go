@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestTabs: a text with tabs in it is read as it stands, or refused where they stand; what comes after is read in either case.
+// TestTabs: a text with tabs in it is read as it stands, or refused where they stand; what comes after is read in
+// either case.
 func TestTabs(t *testing.T) {
 	const before = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nguests: [{name: g, site: a}]\nsteps:\n"
 	for written, want := range map[string]string{

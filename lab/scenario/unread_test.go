@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestReferencesToWhatCannotBeRead: of a name that may be that of something which cannot be read nothing is said: once that is mended, it is known.
+// TestReferencesToWhatCannotBeRead: of a name that may be that of something which cannot be read nothing is said: once
+// that is mended, it is known.
 func TestReferencesToWhatCannotBeRead(t *testing.T) {
 	const whole = `name: w
 sites:

@@ -134,8 +134,8 @@ func (w *work) leg(device string, j int, v4, v6 netip.Prefix, gw4, gw6 netip.Add
 	}
 }
 
-// firstLater is the first host number that nobody has from the start: as many as can be there, each with every uplink that it
-// may have, find a number.
+// firstLater is the first host number that nobody has from the start: as many as can be there, each with every uplink
+// that it may have, find a number.
 const firstLater = 10 + maxClients
 
 // octet gives out host numbers of an access network. The number first is for who was

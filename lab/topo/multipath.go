@@ -77,9 +77,9 @@ func (c *client) used() int {
 // subflow on a new one yet: a withdrawal travels on a subflow that works.
 const followTime = 2 * time.Second
 
-// follow makes the client's connections use its present addresses and leave the old, of which it had old and oldV6 by its
-// uplinks. Where there is no room for all of them, those of its first uplink stay until then, and new ones wait: fullmesh aims at
-// what has a subflow, and with none left at the peer's initial address alone.
+// follow makes the client's connections use its present addresses and leave the old, of which it had old and oldV6 by
+// its uplinks. Where there is no room for all of them, those of its first uplink stay until then, and new ones wait:
+// fullmesh aims at what has a subflow, and with none left at the peer's initial address alone.
 func follow(ctx context.Context, n *node, c *client, old, oldV6 []netip.Addr) error {
 	if c.spec.MPTCP == "off" {
 		return nil

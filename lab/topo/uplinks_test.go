@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestClientOfManyUplinksMovesAfterItsServer: a client whose old and new addresses are more than the kernel has endpoints for
-// moves when its server has left the address to which their connection was made.
+// TestClientOfManyUplinksMovesAfterItsServer: a client whose old and new addresses are more than the kernel has
+// endpoints for moves when its server has left the address to which their connection was made.
 func TestClientOfManyUplinksMovesAfterItsServer(t *testing.T) {
 	need.Lab(t) // it judges how soon a connection goes on
 	for _, uplinks := range []int{3, 4} {

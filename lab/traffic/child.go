@@ -205,8 +205,8 @@ func (p *clientProcess) finish(name string) (*Result, error) {
 	return &result, nil
 }
 
-// look tells a sample of a flow for which every connection was looked at, where samples alone do so too seldom. Of a flow that does not run
-// there is nothing to tell.
+// look tells a sample of a flow for which every connection was looked at, where samples alone do so too seldom. Of a
+// flow that does not run there is nothing to tell.
 func (p *clientProcess) look(name string) {
 	p.mu.Lock()
 	s, ok := p.flows[name].(*streams)

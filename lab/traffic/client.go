@@ -72,8 +72,9 @@ func (c *Client) StartUntil(ctx context.Context, f Flow) error {
 	return err
 }
 
-// Look has a sample told that knows of all of a flow's connections where they are now: it is there, or dropped, when Look returns. Those of
-// a silent flow are looked at every 10 s else, and thousands in turn. Of a flow whose connections are seen in each sample it tells none.
+// Look has a sample told that knows of all of a flow's connections where they are now: it is there, or dropped, when
+// Look returns. Those of a silent flow are looked at every 10 s else, and thousands in turn. Of a flow whose
+// connections are seen in each sample it tells none.
 func (c *Client) Look(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()

@@ -169,8 +169,8 @@ func (f *datagrams) askAll() {
 	}
 }
 
-// asks says whether the guest is asked at a turn: at the end by every socket that has not been answered lately, however busy the
-// guest is.
+// asks says whether the guest is asked at a turn: at the end by every socket that has not been answered lately, however
+// busy the guest is.
 func (f *datagrams) asks(turn int) bool {
 	f.state.Lock()
 	defer f.state.Unlock()

@@ -170,7 +170,8 @@ func TestSilentGuestIsAskedSeldom(t *testing.T) {
 	}
 }
 
-// TestEndOfBusyGuest: at the end a guest that is behind is asked by each socket that it has not answered lately, and by no other.
+// TestEndOfBusyGuest: at the end a guest that is behind is asked by each socket that it has not answered lately, and by
+// no other.
 func TestEndOfBusyGuest(t *testing.T) {
 	f := newDatagrams(Flow{Kind: UDP, Connections: 4, Every: 20 * time.Millisecond})
 	f.outlets = []*outlet{{answered: 90}, {answered: 120}, {}, {answered: 101}}

@@ -35,8 +35,8 @@ func dial(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, erro
 	}
 }
 
-// dialOnce also says whether MPTCP was refused and plain TCP was not: where a dial by MPTCP has failed for whatever reason, Go tries
-// plain TCP, and a server that has begun to listen in between takes that.
+// dialOnce also says whether MPTCP was refused and plain TCP was not: where a dial by MPTCP has failed for whatever
+// reason, Go tries plain TCP, and a server that has begun to listen in between takes that.
 func dialOnce(ctx context.Context, d net.Dialer, to netip.AddrPort) (c net.Conn, fell bool, err error) {
 	sockets, before := 0, d.ControlContext
 	d.ControlContext = func(ctx context.Context, network, address string, raw syscall.RawConn) error {

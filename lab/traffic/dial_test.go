@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listensLate is a dialer by MPTCP and a port of this machine on which a server begins to listen when a dial has made so many sockets.
+// listensLate is a dialer by MPTCP and a port of this machine on which a server begins to listen when a dial has made
+// so many sockets.
 func listensLate(t *testing.T, sockets int) (net.Dialer, netip.AddrPort, *int) {
 	t.Helper()
 	var listening net.ListenConfig
@@ -37,8 +38,8 @@ func listensLate(t *testing.T, sockets int) (net.Dialer, netip.AddrPort, *int) {
 	return d, netip.MustParseAddrPort(at), &made
 }
 
-// TestServerThatBeginsToListen: Go tries plain TCP where MPTCP was refused, and a server that has begun to listen by then takes it. Such a
-// flow would be one of plain TCP for good, and its client one that has MPTCP.
+// TestServerThatBeginsToListen: Go tries plain TCP where MPTCP was refused, and a server that has begun to listen by
+// then takes it. Such a flow would be one of plain TCP for good, and its client one that has MPTCP.
 func TestServerThatBeginsToListen(t *testing.T) {
 	d, to, made := listensLate(t, 2)
 	c, err := dial(t.Context(), &d, to)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endGroup ends what a program that has ended left running in its process group: it would go on as traffic. A group that is in another
-// namespace is another's, which got the number.
+// endGroup ends what a program that has ended left running in its process group: it would go on as traffic. A group
+// that is in another namespace is another's, which got the number.
 func endGroup(group int) {
 	var own, its unix.Stat_t
 	if unix.Stat("/proc/self/ns/net", &own) != nil {

@@ -36,8 +36,8 @@ func blockEvery(f Flow) int64 {
 	return iperf3BlockOf(f) * 8 * int64(time.Second) / f.each()
 }
 
-// intervalLine is one of iperf3's: id, bytes, unit, retransmits, and what else it says. An interval is longer than it was asked for
-// where the program had no processor.
+// intervalLine is one of iperf3's: id, bytes, unit, retransmits, and what else it says. An interval is longer than it
+// was asked for where the program had no processor.
 var intervalLine = regexp.MustCompile(
 	`^\[ *(\d+|SUM)\] +[\d.]+-[\d.]+ +sec +([\d.]+) ([KMG]?)Bytes +[\d.]+ Mbits/sec(?: +(\d+))?(.*)$`)
 

@@ -35,7 +35,8 @@ func TestIperf3Args(t *testing.T) {
 	}
 }
 
-// TestLooksDelayedOnce: a reading that waited for a processor is no reason to look away for ten times as long; one that takes long each time is.
+// TestLooksDelayedOnce: a reading that waited for a processor is no reason to look away for ten times as long; one that
+// takes long each time is.
 func TestLooksDelayedOnce(t *testing.T) {
 	const quick, slow = int64(time.Millisecond), int64(120 * time.Millisecond)
 	var o others

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestLook: a silent flow and one of many connections tell where each of theirs is when they are asked, and not only when their turn comes;
-// the sample is there when the question is answered. One whose samples tell that tells none, nor one that does not run.
+// TestLook: a silent flow and one of many connections tell where each of theirs is when they are asked, and not only
+// when their turn comes; the sample is there when the question is answered. One whose samples tell that tells none, nor
+// one that does not run.
 func TestLook(t *testing.T) {
 	name, _ := guest(t)
 	c := client(t, name)

@@ -31,8 +31,8 @@ func wire(t *testing.T, a, b string, ofA, ofB []string) {
 	}
 }
 
-// waitFor waits for such a sample. Samples queue up: those of a flow that was stopped are still told, so flows that are waited for
-// have names of their own.
+// waitFor waits for such a sample. Samples queue up: those of a flow that was stopped are still told, so flows that are
+// waited for have names of their own.
 func waitFor(t *testing.T, c *Client, what string, ok func(Sample) bool) Sample {
 	t.Helper()
 	var last Sample
@@ -163,8 +163,8 @@ func TestNothingOutlivesTheClient(t *testing.T) {
 	}
 }
 
-// TestCommandsLeaveNobody: what a command began in the background ends with the flow, also where the command itself has ended long ago:
-// it would go on as traffic.
+// TestCommandsLeaveNobody: what a command began in the background ends with the flow, also where the command itself has
+// ended long ago: it would go on as traffic.
 func TestCommandsLeaveNobody(t *testing.T) {
 	name := namespace(t)
 	c := client(t, name)

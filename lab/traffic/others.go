@@ -18,8 +18,8 @@ import (
 // read for more than a tenth of the time.
 const lookShare = 10
 
-// looksCompared are so many readings, of which the quickest says how long one takes. Of the others some may have waited for a processor:
-// ten times that would be without a look, and would be told as the program's own wait.
+// looksCompared are so many readings, of which the quickest says how long one takes. Of the others some may have waited
+// for a processor: ten times that would be without a look, and would be told as the program's own wait.
 const looksCompared = 5
 
 // others are the connections of a flow's program at one time.

@@ -225,7 +225,8 @@ func (s *stream) ping() {
 	}
 }
 
-// look asks the kernel about the socket's subflows, and returns its round trip, µs; 0: it does not tell, as of one that has ended.
+// look asks the kernel about the socket's subflows, and returns its round trip, µs; 0: it does not tell, as of one that
+// has ended.
 func (s *stream) look() (rtt int64) {
 	info, err := sockinfo.Read(s.c)
 	if err != nil {

@@ -26,7 +26,8 @@ const (
 	// fresh and finalWait decide what still delivers means at the end.
 	fresh     = time.Second
 	finalWait = 3 * time.Second
-	// A connection whose records take longer is waited for as long as twice the longest lately, but not longer than finalWaitMost.
+	// A connection whose records take longer is waited for as long as twice the longest lately, but not longer than
+	// finalWaitMost.
 	finalWaitMost = 20 * time.Second
 	// finalWaitOne is the time on top in which one connection answers.
 	finalWaitOne = 5 * time.Millisecond

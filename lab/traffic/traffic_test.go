@@ -221,7 +221,8 @@ func went(s Sample) uint64 {
 	return s.Subflows[0].Sent + s.Subflows[0].Received
 }
 
-// TestSilentBetweenRecords: nothing goes over a silent connection while another is pinged, and at the end it is asked all the same.
+// TestSilentBetweenRecords: nothing goes over a silent connection while another is pinged, and at the end it is asked
+// all the same.
 func TestSilentBetweenRecords(t *testing.T) {
 	name, _ := guest(t)
 	c := client(t, name)
@@ -262,7 +263,8 @@ func TestSilentBetweenRecords(t *testing.T) {
 	}
 }
 
-// TestSlowConnectionIsAwaited: one whose records take seconds is waited for as long as they take, one that was quick lately is not.
+// TestSlowConnectionIsAwaited: one whose records take seconds is waited for as long as they take, one that was quick
+// lately is not.
 func TestSlowConnectionIsAwaited(t *testing.T) {
 	s := &stream{}
 	at := time.Now().UnixNano()

@@ -27,8 +27,9 @@ type Connection struct {
 	Remote netip.AddrPort
 	State  string // established, close-wait, …
 	Over   bool   // both ends have closed it, or one has reset it, and the kernel remembers it still; Outward ones alone are told then
-	// Outward: this machine speaks in its own name for another, which asked for it. Where that is by masquerading, the kernel
-	// forgets the connection when its packets leave by another device (nf_nat_masquerade_inet_register_notifiers, nf_nat_oif_changed).
+	// Outward: this machine speaks in its own name for another, which asked for it. Where that is by masquerading, the
+	// kernel forgets the connection when its packets leave by another device
+	// (nf_nat_masquerade_inet_register_notifiers, nf_nat_oif_changed).
 	Outward bool
 }
 
@@ -73,8 +74,9 @@ const silence = 10 * time.Second
 // ErrUnsupported says that this kernel does not tell what it tracks, such as without its module for that.
 var ErrUnsupported = errors.New("this kernel tells no tracked connections")
 
-// refused is an error of asking the kernel, ErrUnsupported where it would be the same another time: also of a list that takes longer than
-// silence, and of what no kernel is known to say. Taken for one of this moment, it would keep every handover of the guest from its end.
+// refused is an error of asking the kernel, ErrUnsupported where it would be the same another time: also of a list that
+// takes longer than silence, and of what no kernel is known to say. Taken for one of this moment, it would keep every
+// handover of the guest from its end.
 func refused(err error) error {
 	for _, now := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN} {
 		if errors.Is(err, now) {
@@ -137,9 +139,10 @@ func list(conn *netlink.Conn, addr netip.Addr, status uint32) (entries []entry, 
 	return entries, nil
 }
 
-// request asks for those of TCP and of the address's family with that status, and of what others ask for by IPv4 for those with addr alone: a
-// machine by which services are spread tracks tens of thousands. An address of IPv6 the kernel takes for any but that, and of replies it
-// looks at what the other tuple's flags say. Kernels before 5.8 choose by family alone, those before 5.17 not by status.
+// request asks for those of TCP and of the address's family with that status, and of what others ask for by IPv4 for
+// those with addr alone: a machine by which services are spread tracks tens of thousands. An address of IPv6 the kernel
+// takes for any but that, and of replies it looks at what the other tuple's flags say. Kernels before 5.8 choose by
+// family alone, those before 5.17 not by status.
 func request(addr netip.Addr, status uint32) netlink.Message {
 	family, flags := byte(unix.AF_INET6), uint32(filterProtocol)
 	if addr.Is4() {

@@ -80,7 +80,8 @@ func TestNotAsked(t *testing.T) {
 	}
 }
 
-// TestOneAddress: the kernel tells of what is asked for at one address of IPv4 alone, however many others it tracks; of IPv6 it tells all of TCP.
+// TestOneAddress: the kernel tells of what is asked for at one address of IPv4 alone, however many others it tracks; of
+// IPv6 it tells all of TCP.
 func TestOneAddress(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "ip")

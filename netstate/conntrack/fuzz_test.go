@@ -30,7 +30,8 @@ func told(tb testing.TB, status byte) []byte {
 	return append(make([]byte, messageHead), b...)
 }
 
-// TestDecode: what the kernel says of a connection is read as it means it, of either family and direction; what is cut off is an error.
+// TestDecode: what the kernel says of a connection is read as it means it, of either family and direction; what is cut
+// off is an error.
 func TestDecode(t *testing.T) {
 	port := netip.MustParseAddrPort
 	b := told(t, sourceTranslated)
@@ -50,7 +51,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the kernel says of a connection, also one that knows more of it, nothing panics, and no more is told than Connection allows.
+// FuzzDecode: whatever the kernel says of a connection, also one that knows more of it, nothing panics, and no more is
+// told than Connection allows.
 func FuzzDecode(f *testing.F) {
 	for _, status := range []byte{sourceTranslated, destinationTranslated} {
 		f.Add(told(f, status))

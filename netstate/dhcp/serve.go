@@ -79,8 +79,8 @@ const (
 	clientPort = 68
 )
 
-// filter lets whole IPv4 UDP packets of that MAC to a server's port through, without IP options: what others say on its way to
-// the guest, and how much of it, is no matter.
+// filter lets whole IPv4 UDP packets of that MAC to a server's port through, without IP options: what others say on its
+// way to the guest, and how much of it, is no matter.
 func filter(fd int, mac net.HardwareAddr) error {
 	var program []bpf.Instruction
 	for _, field := range []struct {

@@ -1,13 +1,11 @@
 // Package hold keeps the packets for a guest that is not running, and lets none
 // of them be lost.
 //
-// The kernel queues for a paused guest in its tap, because a paused QEMU does not
-// read it, but for one frame, which is lost ([Mark] is that one); a long queue at the
-// destination holds what arrives until the guest wakes. At the source the opposite is wanted: at the stop, QEMU throws away what
-// it had read, so before it nothing may be arriving (the flip of package netstate) and the
-// tap's queue must be empty ([Drained]). What is left in a queue that no QEMU
-// will read any more is read out ([ReadLeft]) and sent on to wherever the guest
-// runs ([Resend]).
+// The kernel queues for a paused guest in its tap, because a paused QEMU does not read it, but for one frame, which is
+// lost ([Mark] is that one); a long queue at the destination holds what arrives until the guest wakes. At the source
+// the opposite is wanted: at the stop, QEMU throws away what it had read, so before it nothing may be arriving (the
+// flip of package netstate) and the tap's queue must be empty ([Drained]). What is left in a queue that no QEMU will
+// read any more is read out ([ReadLeft]) and sent on to wherever the guest runs ([Resend]).
 package hold
 
 import (

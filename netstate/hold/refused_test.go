@@ -13,8 +13,8 @@ import (
 	"godwit/netstate/internal/nettest"
 )
 
-// TestResendBehindOneThatIsRefused: one packet that a tunnel does not take, as it is too long for it, keeps none of those back that
-// wait behind it.
+// TestResendBehindOneThatIsRefused: one packet that a tunnel does not take, as it is too long for it, keeps none of
+// those back that wait behind it.
 func TestResendBehindOneThatIsRefused(t *testing.T) {
 	n, via := hostBefore(t)
 	const count, long = 10, 3

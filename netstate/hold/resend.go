@@ -75,8 +75,8 @@ func (o out) send(frames [][]byte) (sent int, err error) {
 	return sent, nil
 }
 
-// one sends a packet. Where there is no room for it just now, in a queue that others fill or in the kernel's memory, it waits for
-// paceStall at most.
+// one sends a packet. Where there is no room for it just now, in a queue that others fill or in the kernel's memory, it
+// waits for paceStall at most.
 func (o out) one(packet []byte, kind uint16) error {
 	to := &unix.SockaddrLinklayer{Ifindex: o.index, Protocol: kind}
 	var stall time.Duration

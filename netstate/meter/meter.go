@@ -116,9 +116,9 @@ func (m *Meter) open(flows *ebpf.MapSpec) error {
 	return unix.Bind(m.socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index})
 }
 
-// Read returns all counts since Open, or since a flow was seen again. Counting goes on meanwhile: flows may come and go.
-// The kernel is asked for many at once, as it tells them in an order of their own that such changes leave alone; asked for the
-// next after each, it begins again where that is gone, and again.
+// Read returns all counts since Open, or since a flow was seen again. Counting goes on meanwhile: flows may come and
+// go. The kernel is asked for many at once, as it tells them in an order of their own that such changes leave alone;
+// asked for the next after each, it begins again where that is gone, and again.
 func (m *Meter) Read() (map[Key]Count, error) {
 	counts := map[Key]Count{}
 	keys, values := make([][keySize]byte, atOnce), make([][valueSize]byte, atOnce)

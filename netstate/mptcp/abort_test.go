@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAbortOfBound: a subflow that is bound to a device, as those are that endpoints with one open and those of a server that
-// listens on one alone, is reset as any other is.
+// TestAbortOfBound: a subflow that is bound to a device, as those are that endpoints with one open and those of a
+// server that listens on one alone, is reset as any other is.
 func TestAbortOfBound(t *testing.T) {
 	for _, address := range []string{"10.9.11.1", "fd09:11::1"} {
 		t.Run(address, func(t *testing.T) {

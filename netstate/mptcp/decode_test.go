@@ -20,7 +20,8 @@ func FuzzDecodeSocket(f *testing.F) {
 	})
 }
 
-// FuzzMessages: no part of a list, nor an event, however it is cut, may panic; what is taken of a part is no more than it has room for.
+// FuzzMessages: no part of a list, nor an event, however it is cut, may panic; what is taken of a part is no more than
+// it has room for.
 func FuzzMessages(f *testing.F) {
 	message := func(kind uint16, body []byte) []byte {
 		b := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body))) //nolint:gosec // short

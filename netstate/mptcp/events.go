@@ -48,8 +48,8 @@ const (
 	bunch   = 10 * time.Millisecond
 )
 
-// Events streams the path manager's events of these kinds (none: all) in the current namespace until ctx
-// ends, or they cannot be read, and then closes the channel; it wakes for no other. Reading slowly costs no memory beyond the
+// Events streams the path manager's events of these kinds (none: all) in the current namespace until ctx ends, or they
+// cannot be read, and then closes the channel; it wakes for no other. Reading slowly costs no memory beyond the
 // socket's buffer: when that overflows, one Lost event says so. Needs CAP_NET_ADMIN.
 func Events(ctx context.Context, kinds ...EventKind) (<-chan Event, error) {
 	conn, family, err := open()

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEventsThatCannotBeRead: they leave no socket: who asks for them again, as a guest's helper does each second, would have one more each time.
+// TestEventsThatCannotBeRead: they leave no socket: who asks for them again, as a guest's helper does each second,
+// would have one more each time.
 func TestEventsThatCannotBeRead(t *testing.T) {
 	loopback(t)
 	before := sockets(t)

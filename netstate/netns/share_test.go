@@ -40,7 +40,8 @@ func TestNamespacesOfOthersBeside(t *testing.T) {
 	}
 }
 
-// TestEndsAsOthersBegin: of namespaces that are made while others end, so that there is none at times, each can be deleted, with nothing left.
+// TestEndsAsOthersBegin: of namespaces that are made while others end, so that there is none at times, each can be
+// deleted, with nothing left.
 func TestEndsAsOthersBegin(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "unshare")

@@ -9,10 +9,11 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// A host whose clock was set back cannot begin a session of WireGuard: the other end takes no handshake that is dated before the
-// last one (its paper, §5.1), for as long as the clock was set back by. So may one that boots by a clock that is ahead, and is set right later.
-// The other end can begin one, and does so when it has something to send; a guest that only answers has not. So each end of a tunnel that
-// stands for a while sends something now and then: what waits at the other is on its way by then.
+// A host whose clock was set back cannot begin a session of WireGuard: the other end takes no handshake that is dated
+// before the last one (its paper, §5.1), for as long as the clock was set back by. So may one that boots by a clock
+// that is ahead, and is set right later. The other end can begin one, and does so when it has something to send; a
+// guest that only answers has not. So each end of a tunnel that stands for a while sends something now and then: what
+// waits at the other is on its way by then.
 
 const (
 	// aliveEvery is how often, as WireGuard's own documentation advises for other ends that are forgotten.

@@ -11,8 +11,8 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 )
 
-// TestBeginsByItself: an end that has nothing to send begins a session nevertheless, once its tunnel stands for a while: the other may not be able to, as
-// its clock was set back. At first it carries nothing of its own.
+// TestBeginsByItself: an end that has nothing to send begins a session nevertheless, once its tunnel stands for a
+// while: the other may not be able to, as its clock was set back. At first it carries nothing of its own.
 func TestBeginsByItself(t *testing.T) {
 	n := pathNet(t)
 	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")

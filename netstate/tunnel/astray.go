@@ -29,8 +29,8 @@ func Astray() ([]Status, error) {
 	}), err
 }
 
-// keepers are the processes of tunnels of this namespace. The error is that they are not known, as where no file can be opened just now: none is
-// taken for gone then.
+// keepers are the processes of tunnels of this namespace. The error is that they are not known, as where no file can be
+// opened just now: none is taken for gone then.
 func keepers() ([]Status, error) {
 	here, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
@@ -112,8 +112,8 @@ func (c Config) endSilent(ctx context.Context) error {
 // patience is how long the process of a tunnel may take to end by itself.
 const patience = time.Second
 
-// endProcess asks the process of a tunnel to end, goes on with one that was stopped, which would do so later beside another of its
-// name, and kills one that does not end by that: its device may be left then.
+// endProcess asks the process of a tunnel to end, goes on with one that was stopped, which would do so later beside
+// another of its name, and kills one that does not end by that: its device may be left then.
 func endProcess(ctx context.Context, pid int) error {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
 		if err := syscall.Kill(pid, s); err != nil {
@@ -131,8 +131,8 @@ func endProcess(ctx context.Context, pid int) error {
 	return vanish(ctx, pid)
 }
 
-// Wake has the process of a tunnel go on that somebody stopped: one in user space carries nothing meanwhile, and none hears when its
-// lease passes. It says whether there was one.
+// Wake has the process of a tunnel go on that somebody stopped: one in user space carries nothing meanwhile, and none
+// hears when its lease passes. It says whether there was one.
 func Wake(ctx context.Context, dir, name string) (woken bool, err error) {
 	c := Config{Dir: dir, Name: name}
 	var d net.Dialer

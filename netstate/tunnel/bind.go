@@ -98,7 +98,8 @@ func setUpSocket(fd int, v4 bool, mark int) error {
 	return errors.Join(errs...)
 }
 
-// readAgain is between tries to read packets where that fails, as where the host has no memory for it: the device would read none any more.
+// readAgain is between tries to read packets where that fails, as where the host has no memory for it: the device would
+// read none any more.
 const readAgain = 100 * time.Millisecond
 
 // receive returns what reads packets from b until that is closed; each is shown to saw.

@@ -59,7 +59,8 @@ func carry(c Config) (carrier, bool, error) {
 // addresses (EADDRINUSE). In user space both are as configured.
 var errOtherSource = errors.New("the route there has another source address")
 
-// leavesByLocal returns errOtherSource where the route to the other end is not by Local, or is there for packets from Local alone.
+// leavesByLocal returns errOtherSource where the route to the other end is not by Local, or is there for packets from
+// Local alone.
 func leavesByLocal(c Config) error {
 	routes, err := routesTo(c, nil)
 	if err != nil {

@@ -167,8 +167,8 @@ func TestJumbo(t *testing.T) {
 	}
 }
 
-// TestWhatFitsIsOnePacket: of a guest's packets that fit into the path none goes in fragments, also over IPv6, where the sender
-// cuts.
+// TestWhatFitsIsOnePacket: of a guest's packets that fit into the path none goes in fragments, also over IPv6, where
+// the sender cuts.
 func TestWhatFitsIsOnePacket(t *testing.T) {
 	n := pathNet(t)
 	n.mtu(1500)

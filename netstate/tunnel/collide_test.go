@@ -111,8 +111,8 @@ func TestCrossedHandshakes(t *testing.T) {
 	}
 }
 
-// TestForgedHandshakes: somebody who knows nothing but where an end listens, and sends what looks like messages of handshakes, has it give
-// up none: over a way longer than crossed a session would begin late, or never.
+// TestForgedHandshakes: somebody who knows nothing but where an end listens, and sends what looks like messages of
+// handshakes, has it give up none: over a way longer than crossed a session would begin late, or never.
 func TestForgedHandshakes(t *testing.T) {
 	tuns, local, crossed := farEnds(t, 100*time.Millisecond)
 	var times atomic.Int64

@@ -13,8 +13,8 @@ import (
 	"godwit/netstate/internal/nettest"
 )
 
-// TestHeardAgain: a tunnel that could not take a connection, as its host had no descriptor left, is heard when there is one again:
-// it would end by its lease else, and with it what it carries.
+// TestHeardAgain: a tunnel that could not take a connection, as its host had no descriptor left, is heard when there is
+// one again: it would end by its lease else, and with it what it carries.
 func TestHeardAgain(t *testing.T) {
 	agent, ours := net.Pipe()
 	defer agent.Close()
@@ -47,7 +47,8 @@ func TestHeardAgain(t *testing.T) {
 	<-left // as the listener is closed
 }
 
-// TestNotSeenIsNotGone: a tunnel that stands is not taken down, to be made anew, where the host has nothing left to ask the kernel by.
+// TestNotSeenIsNotGone: a tunnel that stands is not taken down, to be made anew, where the host has nothing left to ask
+// the kernel by.
 func TestNotSeenIsNotGone(t *testing.T) {
 	const none = "gwt-none"
 	if Exists(none) || Exists("") || !Exists("lo") {

@@ -8,8 +8,8 @@ import (
 	"godwit/netstate/internal/nettest"
 )
 
-// TestFitsByItsSource: of a host whose uplinks have routing tables of their own, by the source of a packet, the route that counts is the one
-// by which the tunnel's packets leave.
+// TestFitsByItsSource: of a host whose uplinks have routing tables of their own, by the source of a packet, the route
+// that counts is the one by which the tunnel's packets leave.
 func TestFitsByItsSource(t *testing.T) {
 	n := nettest.New(t, "h", "a", "b")
 	n.Wire("h", "small", "a", "eth0")
@@ -52,8 +52,9 @@ func TestFitsByItsRoute(t *testing.T) {
 	}
 }
 
-// TestLeavesByTableOfItsOwn: where packets from the tunnel's address have a route and those of no source have none, as on a host whose uplinks
-// have routing tables of their own alone, the kernel's WireGuard would find no way out: it asks by no source until it has heard the other end.
+// TestLeavesByTableOfItsOwn: where packets from the tunnel's address have a route and those of no source have none, as
+// on a host whose uplinks have routing tables of their own alone, the kernel's WireGuard would find no way out: it asks
+// by no source until it has heard the other end.
 func TestLeavesByTableOfItsOwn(t *testing.T) {
 	n := nettest.New(t, "h", "a")
 	n.Wire("h", "wan0", "a", "eth0")

@@ -33,8 +33,8 @@ func InnerTaken(c Config) (device string, err error) {
 	return "", nil
 }
 
-// InnerUsed is what devices of this namespace have of 169.254.0.0/16, most at most: the inner addresses of another tunnel that are not
-// among it are InnerTaken by none.
+// InnerUsed is what devices of this namespace have of 169.254.0.0/16, most at most: the inner addresses of another
+// tunnel that are not among it are InnerTaken by none.
 func InnerUsed(most int) (used []netip.Prefix, err error) {
 	addrs, err := dump.Addrs(nil, unix.AF_INET)
 	if err != nil {

@@ -32,8 +32,8 @@ func (f *fewReads) ReadBatch(ms []ipv4.Message, _ int) (int, error) {
 	return 1, nil
 }
 
-// TestReceivesAgain: a tunnel in user space whose host could read no packet for a while goes on when it can: WireGuard reads none after an
-// error, and nobody would know that the tunnel is deaf.
+// TestReceivesAgain: a tunnel in user space whose host could read no packet for a while goes on when it can: WireGuard
+// reads none after an error, and nobody would know that the tunnel is deaf.
 func TestReceivesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := &fewReads{errs: []error{syscall.ENOMEM, syscall.ENOBUFS, syscall.EPERM}}

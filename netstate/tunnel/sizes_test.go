@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestEachMTU: guests may have any MTU that a host's configuration takes (network.mtu of agent/config), and their full packets pass.
+// TestEachMTU: guests may have any MTU that a host's configuration takes (network.mtu of agent/config), and their full
+// packets pass.
 func TestEachMTU(t *testing.T) {
 	n := pathNet(t)
 	for i, c := range []struct {

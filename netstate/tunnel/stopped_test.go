@@ -43,8 +43,8 @@ func TestStoppedEnds(t *testing.T) {
 	}
 }
 
-// TestStoppedGoesOn: a tunnel whose process was stopped carries packets again when it is woken; one that runs, and one that there is
-// none of, is none that was stopped.
+// TestStoppedGoesOn: a tunnel whose process was stopped carries packets again when it is woken; one that runs, and one
+// that there is none of, is none that was stopped.
 func TestStoppedGoesOn(t *testing.T) {
 	n := pathNet(t)
 	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")

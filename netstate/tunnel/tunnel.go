@@ -27,10 +27,9 @@ type Tunnel struct {
 	dir    string
 }
 
-// Up starts a tunnel in the calling thread's network namespace and returns when
-// its device is up; whether the other end answers is Verify's matter. If one of
-// that name runs with the same ends and key, its lease is set and it is
-// returned; where its process was killed and the kernel carries it still, it gets another. On failure and cancel nothing is left.
+// Up starts a tunnel in the calling thread's network namespace and returns when its device is up; whether the other end
+// answers is Verify's matter. If one of that name runs with the same ends and key, its lease is set and it is returned;
+// where its process was killed and the kernel carries it still, it gets another. On failure and cancel nothing is left.
 func Up(ctx context.Context, c Config) (*Tunnel, error) {
 	if err := c.complete(clock.Now()); err != nil {
 		return nil, fmt.Errorf("bring up tunnel %s: %w", c.Name, err)
@@ -162,8 +161,9 @@ func Attach(ctx context.Context, dir, name string) (*Tunnel, error) {
 	return t, t.Refresh(ctx)
 }
 
-// Exists says whether the calling thread's network namespace has a device of that name. Where the kernel cannot be asked just now it is
-// taken to have it: a tunnel whose device is gone is made anew, and one that stands would be taken down for that.
+// Exists says whether the calling thread's network namespace has a device of that name. Where the kernel cannot be
+// asked just now it is taken to have it: a tunnel whose device is gone is made anew, and one that stands would be taken
+// down for that.
 func Exists(name string) bool {
 	if name == "" {
 		return false

@@ -65,8 +65,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestEndsThoughTheClockWasSetBack: a tunnel that nobody keeps lives for no longer than it was told to, though its host's clock was ahead then and
-// was set right since.
+// TestEndsThoughTheClockWasSetBack: a tunnel that nobody keeps lives for no longer than it was told to, though its
+// host's clock was ahead then and was set right since.
 func TestEndsThoughTheClockWasSetBack(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "clock")
 	t.Setenv(clock.Variable, host)

@@ -10,8 +10,8 @@ import (
 	"godwit/internal/child"
 )
 
-// TestNobodyHeardThatItStands: a tunnel whose agent was killed before it had heard that it stands leaves nothing: no detour has it, and the next
-// agent may have looked for such tunnels before its socket was there.
+// TestNobodyHeardThatItStands: a tunnel whose agent was killed before it had heard that it stands leaves nothing: no
+// detour has it, and the next agent may have looked for such tunnels before its socket was there.
 func TestNobodyHeardThatItStands(t *testing.T) {
 	n := pathNet(t)
 	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")[0]

@@ -2,9 +2,9 @@
 // holds all of one Write, so that nothing that was written waits for what comes next. Any zstd decoder reads it
 // whose window is Window at least.
 //
-// How hard it works follows what holds the stream up. Where the connection does, bytes are worth work; where coding would, or
-// whoever writes is the slowest of all and it takes much of the time, frames hold what was written as it is: to pack is not slower than not to,
-// but for who writes on only when the last was taken, and then by less than a third.
+// How hard it works follows what holds the stream up. Where the connection does, bytes are worth work; where coding
+// would, or whoever writes is the slowest of all and it takes much of the time, frames hold what was written as it is:
+// to pack is not slower than not to, but for who writes on only when the last was taken, and then by less than a third.
 package coding
 
 import (

@@ -187,7 +187,8 @@ func TestSlowWriter(t *testing.T) {
 	}
 }
 
-// TestWriterThatWaitsForItsLink: such a writer's stream is packed where its link is slower than packing, though neither takes most of the time.
+// TestWriterThatWaitsForItsLink: such a writer's stream is packed where its link is slower than packing, though neither
+// takes most of the time.
 func TestWriterThatWaitsForItsLink(t *testing.T) {
 	for write, link := range map[float64]float64{60e6: 20e6, 80e6: 30e6, 280e6: 25e6} {
 		ratio := [levels]float64{1, 3, 3.2, 3.35}
@@ -203,8 +204,8 @@ func TestWriterThatWaitsForItsLink(t *testing.T) {
 	}
 }
 
-// TestWriterThatWaits: who writes on only when the last was taken is held up by packing, and not for long where that takes much of the
-// time, though the writer is slower than all else.
+// TestWriterThatWaits: who writes on only when the last was taken is held up by packing, and not for long where that
+// takes much of the time, though the writer is slower than all else.
 func TestWriterThatWaits(t *testing.T) {
 	for _, write := range []float64{30e6, 100e6, 150e6, 300e6} {
 		w := world{now: time.Unix(1, 0), code: [levels]float64{0, 70e6, 30e6, 12e6}, ratio: [levels]float64{1, 2, 2.2, 2.35}, link: 1e9, write: write}

@@ -35,8 +35,8 @@ func NewCoder(sources Sources, known Known) *Coder {
 	return &Coder{sources: sources, known: known, most: batchPages}
 }
 
-// Whole has it compress all pages of a frame together, of which a guest's programs take 2 to 4 % fewer bytes at the same speed. The decoder
-// must be one that takes that (wire.WithWhole).
+// Whole has it compress all pages of a frame together, of which a guest's programs take 2 to 4 % fewer bytes at the
+// same speed. The decoder must be one that takes that (wire.WithWhole).
 func (c *Coder) Whole() *Coder {
 	c.most = pages.MaxPages
 	return c

@@ -185,8 +185,8 @@ func (r *reader) number() uint64 {
 	return v
 }
 
-// positive is number of what there is one of at least: so what a frame may hold bounds what it unpacks to, and the work that a few
-// bytes make.
+// positive is number of what there is one of at least: so what a frame may hold bounds what it unpacks to, and the work
+// that a few bytes make.
 func (r *reader) positive() uint64 {
 	n := r.number()
 	if n == 0 {

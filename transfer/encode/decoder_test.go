@@ -110,8 +110,8 @@ func TestReferenceToAnotherVersionIsMissed(t *testing.T) {
 	}
 }
 
-// TestPagesAroundOneThatIsNotWritten: pages that follow one another are written together; not with what lies between their contents, of a page that
-// was missed, or has a newer version.
+// TestPagesAroundOneThatIsNotWritten: pages that follow one another are written together; not with what lies between
+// their contents, of a page that was missed, or has a newer version.
 func TestPagesAroundOneThatIsNotWritten(t *testing.T) {
 	m := newMaps()
 	m.version[7], m.data[7] = 6, filled(7)
@@ -304,7 +304,8 @@ func TestMirrorsErrorIsNotTheSenders(t *testing.T) {
 	}
 }
 
-// TestKnownContent: what is known here is taken from there, where it is what was meant; it is asked for where it is not, or nothing is known.
+// TestKnownContent: what is known here is taken from there, where it is what was meant; it is asked for where it is
+// not, or nothing is known.
 func TestKnownContent(t *testing.T) {
 	id := pages.Identify(filled(1))
 	body := section(3, varints(1, 2, 7, 1), id[:])

@@ -45,8 +45,8 @@ func Choose(link, cores float64, rates [Levels]Rate) Level {
 
 func moved(link, cores float64, r Rate) float64 { return min(r.Speed*cores, r.Ratio*link) }
 
-// Meter follows what the level in use does with the frames as they come, and compares the others with it now and then, each on
-// the same frame: frames differ by far more than levels do. It is for one goroutine.
+// Meter follows what the level in use does with the frames as they come, and compares the others with it now and then,
+// each on the same frame: frames differ by far more than levels do. It is for one goroutine.
 type Meter struct {
 	link  float64 // as last given
 	cores float64
@@ -57,8 +57,8 @@ type Meter struct {
 	spent float64 // seconds that frames took, coding or sending, since the last trial
 	trial Level   // last compared
 
-	// tried is what a level makes of a byte of such memory, for comparison with what the others do. Zero: it was not compared, and
-	// is as usual.
+	// tried is what a level makes of a byte of such memory, for comparison with what the others do. Zero: it was not
+	// compared, and is as usual.
 	tried [Levels]cost
 }
 
@@ -78,8 +78,9 @@ const (
 	fading = 0.9
 	// trialShare is how much of the time goes into trials.
 	trialShare = 0.02
-	// trialPacks is how often either level packs a frame for a trial. What it takes the first time, with cold caches, is not
-	// what counts: on a busy machine it was 1.5 times as long, and a level that works more than the one in use was never good enough.
+	// trialPacks is how often either level packs a frame for a trial. What it takes the first time, with cold caches,
+	// is not what counts: on a busy machine it was 1.5 times as long, and a level that works more than the one in use
+	// was never good enough.
 	trialPacks = 2
 	// learning is the weight of a new comparison.
 	learning = 0.3

@@ -93,8 +93,8 @@ func simulate(t *testing.T, m *Meter, link, cores float64, rates [Levels]Rate, f
 // cold is by how much longer a level takes after another on a machine whose caches others use, at most.
 const cold = 1.5
 
-// TestColdLevel: a level is found that was not worth its work before, although its first frame finds nothing in caches. Rates and cores are
-// of a guest with redis, which stayed at s2 for that, and took 28 s where it takes 20.
+// TestColdLevel: a level is found that was not worth its work before, although its first frame finds nothing in caches.
+// Rates and cores are of a guest with redis, which stayed at s2 for that, and took 28 s where it takes 20.
 func TestColdLevel(t *testing.T) {
 	redis := [Levels]Rate{{2e9, 1}, {270e6, 1.75}, {108e6, 2.9}, {42e6, 3}, {20e6, 3.1}}
 	before := redis

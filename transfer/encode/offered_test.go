@@ -86,8 +86,8 @@ func TestPassingSets(t *testing.T) {
 	found(true, false, false)
 }
 
-// TestGoneAgainAndAgain: that a set is gone costs the same whatever else was offered, or a peer that says it all the time has a
-// processor for itself.
+// TestGoneAgainAndAgain: that a set is gone costs the same whatever else was offered, or a peer that says it all the
+// time has a processor for itself.
 func TestGoneAgainAndAgain(t *testing.T) {
 	var o encode.Offered
 	hashes := make([]uint64, encode.MostOffered/2)

@@ -149,7 +149,8 @@ func (u *unpacker) unpackS2(packed []byte, size int) ([]byte, error) {
 	return plain, nil
 }
 
-// beyond is room behind what zstd's decoder makes, bytes, of which it wants 16: where it has none each of its copies looks where that ends.
+// beyond is room behind what zstd's decoder makes, bytes, of which it wants 16: where it has none each of its copies
+// looks where that ends.
 const beyond = 64
 
 func (u *unpacker) unpackZstd(packed []byte, size int) ([]byte, error) {

@@ -9,8 +9,8 @@ import (
 	"godwit/internal/lasting/lastingtest"
 )
 
-// TestHeardAgain: an inlet that could not take a client, as its host had no descriptor left, takes the next: its guest would wait for
-// ever for what only another client can bring.
+// TestHeardAgain: an inlet that could not take a client, as its host had no descriptor left, takes the next: its guest
+// would wait for ever for what only another client can bring.
 func TestHeardAgain(t *testing.T) {
 	client := new(net.UnixConn)
 	host := lastingtest.New(client, syscall.EMFILE, syscall.ENOMEM)

@@ -31,8 +31,8 @@ type Client struct {
 	buf  []byte
 }
 
-// greeting bounds the wait for each message of those that an inlet says first, and while it begins: a long list takes a busy host, or its QEMU, longer
-// than that. A test has it shorter.
+// greeting bounds the wait for each message of those that an inlet says first, and while it begins: a long list takes a
+// busy host, or its QEMU, longer than that. A test has it shorter.
 var greeting = 5 * time.Second
 
 // Dial connects to the inlet that listens on socket. A client that was connected before is

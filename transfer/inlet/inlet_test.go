@@ -240,8 +240,8 @@ func TestWhatAProxyGaveIsTaken(t *testing.T) {
 	}
 }
 
-// TestProxyThatDoesNotListen, as it hangs while it is told a long list of what is missing, keeps neither QEMU's requests from being taken nor
-// the next proxy waiting.
+// TestProxyThatDoesNotListen, as it hangs while it is told a long list of what is missing, keeps neither QEMU's
+// requests from being taken nor the next proxy waiting.
 func TestProxyThatDoesNotListen(t *testing.T) {
 	w := newWorld(t)
 	const memory = 100_000

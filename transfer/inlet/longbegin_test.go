@@ -43,7 +43,8 @@ func scattered(pages uint64) (runs []wire.Run) {
 	return runs
 }
 
-// TestLongBegin: while QEMU is told what is missing, of which it may take long, the inlet says that it goes on, and its client waits as long as it does.
+// TestLongBegin: while QEMU is told what is missing, of which it may take long, the inlet says that it goes on, and its
+// client waits as long as it does.
 func TestLongBegin(t *testing.T) {
 	usual := stillTelling
 	defer func() { stillTelling = usual }()

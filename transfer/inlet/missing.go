@@ -20,8 +20,8 @@ func NewMissing(total uint64) *Missing {
 	return &Missing{words: make([]uint64, (total+63)/64), total: total}
 }
 
-// Add adds the pages of runs, of which none may be there already. The guest stands still for it: it takes runs by words, and not
-// by pages, of which a guest of 16 GiB has 4 million.
+// Add adds the pages of runs, of which none may be there already. The guest stands still for it: it takes runs by
+// words, and not by pages, of which a guest of 16 GiB has 4 million.
 func (m *Missing) Add(runs []wire.Run) error {
 	for _, r := range runs {
 		if r.Count > m.total || r.First > m.total-r.Count {

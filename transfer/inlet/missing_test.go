@@ -14,7 +14,8 @@ import (
 	"godwit/transfer/wire"
 )
 
-// TestMissingByRuns: runs of any length and place are the pages that they say; one that has a page which is there already names it.
+// TestMissingByRuns: runs of any length and place are the pages that they say; one that has a page which is there
+// already names it.
 func TestMissingByRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total = 300
@@ -53,7 +54,8 @@ func TestMissingByRuns(t *testing.T) {
 	})
 }
 
-// TestMissingOfALargeGuest: the guest stands still until what follows it is noted, which takes about as long as to list it, by words.
+// TestMissingOfALargeGuest: the guest stands still until what follows it is noted, which takes about as long as to list
+// it, by words.
 func TestMissingOfALargeGuest(t *testing.T) {
 	const total = 16 << 20 // pages: 64 GiB
 	runtime.LockOSThread()

@@ -179,7 +179,8 @@ func (s *server) welcome(conn *net.UnixConn) *client {
 	return c
 }
 
-// known is what a client is told first. Call it with mu held, under which nothing waits for a client: QEMU's requests wait for it.
+// known is what a client is told first. Call it with mu held, under which nothing waits for a client: QEMU's requests
+// wait for it.
 func (s *server) known() []byte {
 	var out bytes.Buffer
 	w := bufio.NewWriter(&out)

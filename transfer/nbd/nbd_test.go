@@ -131,7 +131,8 @@ type heard struct {
 
 func (h *heard) Read(b []byte) (int, error) { return h.Reader.Read(b) }
 
-// TestGrantKeepsToTheProtocol: a client gets a disk in the dialect of the server that was asked for it, and nothing for what is cut off, or no option.
+// TestGrantKeepsToTheProtocol: a client gets a disk in the dialect of the server that was asked for it, and nothing for
+// what is cut off, or no option.
 func TestGrantKeepsToTheProtocol(t *testing.T) {
 	bare := disk
 	bare.Allocation = false

@@ -58,9 +58,9 @@ type ask struct {
 }
 
 // Serve is the server's side of the export of that name, of so many bytes, handshake and requests, until the client's
-// farewell or the end of conn. What it was asked is added to heard, each request before it is answered, with the bytes that the
-// store has then: so the digest of what a client sent is the same only if the store took it. An error is of conn, or of a
-// client that does not keep to the protocol; one of the store is the client's to hear.
+// farewell or the end of conn. What it was asked is added to heard, each request before it is answered, with the bytes
+// that the store has then: so the digest of what a client sent is the same only if the store took it. An error is of
+// conn, or of a client that does not keep to the protocol; one of the store is the client's to hear.
 func Serve(conn io.ReadWriter, name string, size uint64, to Store, heard *Digest) error {
 	if _, err := Grant(conn, map[string]Export{name: served(size)}); err != nil {
 		return err

@@ -20,14 +20,15 @@ type Limiter struct {
 const (
 	// burst is the time whose bytes may be sent at once after a pause.
 	burst = 10 * time.Millisecond
-	// longest is the time that a piece should take, so that many streams are soon served, and leastPiece what it has at least, bytes:
-	// with 8 kbit/s eight streams are served each second, so that none is taken to be dead (paths.Silence).
+	// longest is the time that a piece should take, so that many streams are soon served, and leastPiece what it has at
+	// least, bytes: with 8 kbit/s eight streams are served each second, so that none is taken to be dead
+	// (paths.Silence).
 	longest    = 50 * time.Millisecond
 	leastPiece = 128
 )
 
-// Set changes the rate; those who wait are reckoned anew. What was taken at a higher rate delays the next piece for as long as it
-// would have by that: by a rate of a thousandth the streams would be silent for seconds.
+// Set changes the rate; those who wait are reckoned anew. What was taken at a higher rate delays the next piece for as
+// long as it would have by that: by a rate of a thousandth the streams would be silent for seconds.
 func (l *Limiter) Set(bytesPerSecond int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,8 +62,8 @@ func (l *Limiter) refill(now time.Time) {
 	l.at = now
 }
 
-// try takes for s a piece of most bytes if there is any credit and no other share is before it, and says how many bytes that are; else
-// 0, and how long until there is. A piece may be larger than the credit: the debt delays the next one.
+// try takes for s a piece of most bytes if there is any credit and no other share is before it, and says how many bytes
+// that are; else 0, and how long until there is. A piece may be larger than the credit: the debt delays the next one.
 func (l *Limiter) try(s *Share, most int) (n int, wait time.Duration, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -28,8 +28,8 @@ func (s *Share) Rate() int64 {
 	return int64(s.of.rate)
 }
 
-// Take waits until a piece of most bytes, of which there is one at least, may be sent, and returns how long it is: the lower the rate, the
-// shorter. It returns ctx's error if that ends first.
+// Take waits until a piece of most bytes, of which there is one at least, may be sent, and returns how long it is: the
+// lower the rate, the shorter. It returns ctx's error if that ends first.
 func (s *Share) Take(ctx context.Context, most int) (n int, err error) {
 	if s == nil {
 		return most, ctx.Err()

@@ -92,8 +92,8 @@ func (f *follower) touch(page uint64) {
 	f.now = max(at, f.now)
 }
 
-// TestFollowsWhatIsTouched: a guest with one processor that goes through its memory waits little longer than the link takes, and not a
-// round trip for each area; and one that touches pages at random waits no longer than for all of it.
+// TestFollowsWhatIsTouched: a guest with one processor that goes through its memory waits little longer than the link
+// takes, and not a round trip for each area; and one that touches pages at random waits no longer than for all of it.
 func TestFollowsWhatIsTouched(t *testing.T) {
 	const (
 		total   = 16 << 10 // 64 MiB

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestNeed: what is said to be needed is what a store takes of which every page was delivered, and all of them wait once more and follow.
+// TestNeed: what is said to be needed is what a store takes of which every page was delivered, and all of them wait
+// once more and follow.
 func TestNeed(t *testing.T) {
 	const total = 1<<16 - 1
 	live := func() uint64 {

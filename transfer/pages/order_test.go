@@ -20,7 +20,8 @@ func manyWait(total uint64) *Store {
 	return s
 }
 
-// TestOrderKeepsNobodyWaiting: who comes to the store while the order of a large guest is made, as with an acknowledgement, gets in before it is.
+// TestOrderKeepsNobodyWaiting: who comes to the store while the order of a large guest is made, as with an
+// acknowledgement, gets in before it is.
 func TestOrderKeepsNobodyWaiting(t *testing.T) {
 	for range 20 {
 		s := manyWait(1 << 18)

@@ -154,8 +154,8 @@ type ordering struct {
 // orderedAtOnce is how many areas are ordered while the store is locked: 16384 pages, half a millisecond.
 const orderedAtOnce = 256
 
-// order makes the order of post-copy, as far as nothing is urgent. Of a large guest that takes a second: the store is not locked
-// for so long, as acknowledgements wait for it, and with them what the guest's start hangs on and all lanes.
+// order makes the order of post-copy, as far as nothing is urgent. Of a large guest that takes a second: the store is
+// not locked for so long, as acknowledgements wait for it, and with them what the guest's start hangs on and all lanes.
 func (s *Store) order() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -113,7 +113,8 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// TestMissingOfALargeGuest: the guest stands still until it is known what waits, which takes about as long as to put the sets together.
+// TestMissingOfALargeGuest: the guest stands still until it is known what waits, which takes about as long as to put
+// the sets together.
 func TestMissingOfALargeGuest(t *testing.T) {
 	const total = 16 << 20 // 64 GiB
 	all, none := newSet(total), &set{}

@@ -61,8 +61,8 @@ func (f *slowFile) during(t *testing.T, err error, do func()) {
 	<-done
 }
 
-// stalling is a store that was told END, whose memory has room for one page, and that is full: of page 0, which has gone, and is
-// not acknowledged.
+// stalling is a store that was told END, whose memory has room for one page, and that is full: of page 0, which has
+// gone, and is not acknowledged.
 func stalling(t *testing.T) (*Store, *slowFile) {
 	t.Helper()
 	file := newSlowFile()
@@ -125,7 +125,8 @@ func TestNobodyWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// TestWrittenWhileItIsTaken: a newer version of what the spill has is written beside it, so that a frame has one or the other.
+// TestWrittenWhileItIsTaken: a newer version of what the spill has is written beside it, so that a frame has one or the
+// other.
 func TestWrittenWhileItIsTaken(t *testing.T) {
 	s, file := stalling(t)
 	put := putAside(s, 1, 2)
@@ -266,7 +267,8 @@ func TestReaderAndSenderShareTheSpill(t *testing.T) {
 	}
 }
 
-// TestSpilledContentsAreNotKept: what was read of the spill for a frame is let go when that was coded, however long it is on its way.
+// TestSpilledContentsAreNotKept: what was read of the spill for a frame is let go when that was coded, however long it
+// is on its way.
 func TestSpilledContentsAreNotKept(t *testing.T) {
 	s := New(4, NewArena(Size, nil, memoryFile{}))
 	s.End()

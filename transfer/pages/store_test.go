@@ -42,8 +42,8 @@ func TestColdestFirst(t *testing.T) {
 	}
 }
 
-// TestSameFreesWhatWaitsBehindIt: a page that the guest wrote again while the content before was coded, and was found to be what the
-// destination has, is taken next. It would wait for Stop else, and each such page would be downtime.
+// TestSameFreesWhatWaitsBehindIt: a page that the guest wrote again while the content before was coded, and was found
+// to be what the destination has, is taken next. It would wait for Stop else, and each such page would be downtime.
 func TestSameFreesWhatWaitsBehindIt(t *testing.T) {
 	s := New(100, NewArena(100*Size, nil, nil))
 	for _, c := range []byte{1, 2} {

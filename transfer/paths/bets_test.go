@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// openBuffered is open with a buffer of so many bytes before the link, as of a router: what is in there when the link gets slow has yet to go
-// through.
+// openBuffered is open with a buffer of so many bytes before the link, as of a router: what is in there when the link
+// gets slow has yet to go through.
 func (l *link) openBuffered(serve func(net.Conn), buffer int) net.Conn {
 	const piece = 8 << 10
 	here, near := net.Pipe()
@@ -46,8 +46,8 @@ func (l *link) openBuffered(serve func(net.Conn), buffer int) net.Conn {
 	return here
 }
 
-// TestSlowedLaneKeepsNobodyWaiting: a path gets a hundred times slower in the stop phase, with much waiting before it, and still brings
-// something, so that it is not stuck. What is on it goes again over another, however much that is.
+// TestSlowedLaneKeepsNobodyWaiting: a path gets a hundred times slower in the stop phase, with much waiting before it,
+// and still brings something, so that it is not stuck. What is on it goes again over another, however much that is.
 func TestSlowedLaneKeepsNobodyWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const rate, size = 12 << 20, 16 << 10
@@ -88,8 +88,8 @@ func TestSlowedLaneKeepsNobodyWaiting(t *testing.T) {
 	})
 }
 
-// TestWhatIsNoGuess: once too much went again by guesses, what is late by its path's doing for longer than processors mostly are goes all the same,
-// and what the guest waits for at once.
+// TestWhatIsNoGuess: once too much went again by guesses, what is late by its path's doing for longer than processors
+// mostly are goes all the same, and what the guest waits for at once.
 func TestWhatIsNoGuess(t *testing.T) {
 	const size = 4096
 	for name, c := range map[string]struct {

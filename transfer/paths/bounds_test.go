@@ -104,7 +104,8 @@ func TestMissesThatNobodyHears(t *testing.T) {
 	})
 }
 
-// TestGapsAreBounded: a source that leaves out each other frame is given up; backwards, to keep account of it would take longer with each.
+// TestGapsAreBounded: a source that leaves out each other frame is given up; backwards, to keep account of it would
+// take longer with each.
 func TestGapsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := NewReceiver(context.Background(), ReceiverConfig{Identity: identity, Frame: func(uint64, []byte) ([]uint64, error) { return nil, nil }})
@@ -128,7 +129,8 @@ func TestGapsAreBounded(t *testing.T) {
 	})
 }
 
-// TestControlsComeAgain: what lanes bring again of controls, as they do where others died, is handled once, and nothing of it is kept.
+// TestControlsComeAgain: what lanes bring again of controls, as they do where others died, is handled once, and nothing
+// of it is kept.
 func TestControlsComeAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -10,15 +10,16 @@ import (
 	"godwit/internal/socket"
 )
 
-// How much a path carries, the kernel finds out by its congestion control, and none suits every path. CUBIC (RFC 9438) takes
-// each lost packet for congestion: on a long path that loses one in ten thousand by itself it carries a fraction. Where
-// little is sent it forgets what the path carries (RFC 7661), which the last pages of a stopped guest, many at once, then wait
-// for. BBR (draft-ietf-ccwg-bbr) hardly heeds losses, and forgets less, but lets four packets travel for 0.2 s each 10 s, to find the
-// shortest round trip; and it takes a path to be slower than it is where acknowledgements come late, as they do where
-// processors are busy; and it has less queue than CUBIC, which others on the path wait behind. So a lane that is full and has its
-// path for itself goes over to CUBIC while nothing is lost, and else is under BBR: where that is the kernel's default, or the
-// lane is paced below what its path carries, so that guests' own connections, which heed losses, keep their share. Any other
-// lane stays with the default, and so does one whose round trip is so short that a window grows at once.
+// How much a path carries, the kernel finds out by its congestion control, and none suits every path. CUBIC (RFC 9438)
+// takes each lost packet for congestion: on a long path that loses one in ten thousand by itself it carries a fraction.
+// Where little is sent it forgets what the path carries (RFC 7661), which the last pages of a stopped guest, many at
+// once, then wait for. BBR (draft-ietf-ccwg-bbr) hardly heeds losses, and forgets less, but lets four packets travel
+// for 0.2 s each 10 s, to find the shortest round trip; and it takes a path to be slower than it is where
+// acknowledgements come late, as they do where processors are busy; and it has less queue than CUBIC, which others on
+// the path wait behind. So a lane that is full and has its path for itself goes over to CUBIC while nothing is lost,
+// and else is under BBR: where that is the kernel's default, or the lane is paced below what its path carries, so that
+// guests' own connections, which heed losses, keep their share. Any other lane stays with the default, and so does one
+// whose round trip is so short that a window grows at once.
 
 const (
 	bbr, cubic, reno = "bbr", "cubic", "reno" // the kernel's names; every kernel has the last
@@ -118,8 +119,8 @@ func (l *lane) manage(now time.Time) {
 	})
 }
 
-// steer asks the kernel, from time to time, how fast the lane may send, and what it loses, and has another congestion control take
-// over where that suits its path better; under mu.
+// steer asks the kernel, from time to time, how fast the lane may send, and what it loses, and has another congestion
+// control take over where that suits its path better; under mu.
 func (l *lane) steer(now time.Time) {
 	c := &l.congestion
 	if c.control == "" || now.Sub(c.looked) < steerEvery {
@@ -164,7 +165,8 @@ func (l *lane) anew(now time.Time) {
 	})
 }
 
-// use changes the congestion control of socket fd. Where the kernel has not that one, or does not allow it, no other is tried.
+// use changes the congestion control of socket fd. Where the kernel has not that one, or does not allow it, no other is
+// tried.
 func (c *congestion) use(fd int, control string, now time.Time) {
 	if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, control) != nil {
 		c.fixed = true
@@ -181,8 +183,8 @@ func pacing(info *unix.TCPInfo) float64 {
 	return float64(info.Max_pacing_rate)
 }
 
-// HeedsLoss is the name of the congestion control by which a new connection takes each loss for congestion; "": it does not, or nobody knows.
-// One of lanes of a known rate does not where the kernel has BBR, see above.
+// HeedsLoss is the name of the congestion control by which a new connection takes each loss for congestion; "": it does
+// not, or nobody knows. One of lanes of a known rate does not where the kernel has BBR, see above.
 func HeedsLoss(paced bool) (name string) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

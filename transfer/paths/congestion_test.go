@@ -144,7 +144,8 @@ func kernelHas(t *testing.T, control string) bool {
 	return strings.Contains(string(data), control) && os.Geteuid() == 0
 }
 
-// TestHeedsLoss: a connection heeds losses by the control that the kernel gives it, unless that is BBR, or BBR can be chosen.
+// TestHeedsLoss: a connection heeds losses by the control that the kernel gives it, unless that is BBR, or BBR can be
+// chosen.
 func TestHeedsLoss(t *testing.T) {
 	_, tcp := connected(t, reno, 0)
 	if got := controlOf(tcp); got != reno {

@@ -17,8 +17,9 @@ const mute = 2 * wire.KeepAlive
 // slowest is for how long a lane may have what is on it alone, however slow it is.
 const slowest = time.Second
 
-// appendControls appends those that this lane has to send, and says whether that is all. What is on no lane goes first: lanes share
-// what is long, and what one of them is slow with goes on the others when nothing else is left. What the other end would not take yet waits.
+// appendControls appends those that this lane has to send, and says whether that is all. What is on no lane goes first:
+// lanes share what is long, and what one of them is slow with goes on the others when nothing else is left. What the
+// other end would not take yet waits.
 func (l *lane) appendControls(buf []byte, now time.Time) ([]byte, bool) {
 	taken := l.s.takeable()
 	for _, again := range []bool{false, true} {
@@ -40,8 +41,8 @@ func (l *lane) appendControls(buf []byte, now time.Time) ([]byte, bool) {
 	return buf, len(taken) == len(l.s.outgoing)
 }
 
-// takeable are those of outgoing that the other end takes while the first of them has not come: so many, and so many bytes (see heardControl). There
-// are more where frames come faster than what they miss is heard of. Under mu.
+// takeable are those of outgoing that the other end takes while the first of them has not come: so many, and so many
+// bytes (see heardControl). There are more where frames come faster than what they miss is heard of. Under mu.
 func (s *session) takeable() []*control {
 	out, size := s.outgoing[:min(len(s.outgoing), window)], 0
 	if s.waiting <= mostControls {

@@ -158,8 +158,8 @@ func TestProcessThatStoodStill(t *testing.T) {
 	}
 }
 
-// TestArrivedOnALaneThatDied: what arrived on a lane that died before its acknowledgement came, which then comes on another, arrived over
-// that path, and never went again.
+// TestArrivedOnALaneThatDied: what arrived on a lane that died before its acknowledgement came, which then comes on
+// another, arrived over that path, and never went again.
 func TestArrivedOnALaneThatDied(t *testing.T) {
 	const size = 1000
 	s := &Sender{unacked: map[uint64]*frame{}, config: SenderConfig{Acked: func(uint64) {}}}

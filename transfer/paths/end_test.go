@@ -176,8 +176,8 @@ func firstReasonStays(t *testing.T, everywhere bool) {
 	})
 }
 
-// TestFailureIsSaidAtOnce: who finds that everything is about to end for a failure finds the farewell, too: a lane that ended before it was there
-// would close over what it has not read, and take its words along.
+// TestFailureIsSaidAtOnce: who finds that everything is about to end for a failure finds the farewell, too: a lane that
+// ended before it was there would close over what it has not read, and take its words along.
 func TestFailureIsSaidAtOnce(t *testing.T) {
 	for range 2000 {
 		s := &session{}

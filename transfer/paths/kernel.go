@@ -9,9 +9,10 @@ import (
 	"godwit/internal/socket"
 )
 
-// What is late is so as its path does not bring it, or as a processor has not come to it: ours, which writes it and reads what is said
-// of it, or the other end's, which takes it. The clock cannot tell these apart, and the kernel can: it acknowledges what comes, whoever
-// runs. Another path helps against the first alone; where processors are busy, what is sent twice makes them busier.
+// What is late is so as its path does not bring it, or as a processor has not come to it: ours, which writes it and
+// reads what is said of it, or the other end's, which takes it. The clock cannot tell these apart, and the kernel can:
+// it acknowledges what comes, whoever runs. Another path helps against the first alone; where processors are busy, what
+// is sent twice makes them busier.
 
 // onWay is what the kernel knows of a connection, bytes.
 type onWay struct {
@@ -22,8 +23,8 @@ type onWay struct {
 	acked  uint64 // of all that it was ever given, those that the other end's kernel has acknowledged; 0: unknown
 }
 
-// toBring says whether the path has anything to bring: also what is not on its way though the other end has room for it, as where our own host has
-// no route, or drops it.
+// toBring says whether the path has anything to bring: also what is not on its way though the other end has room for
+// it, as where our own host has no route, or drops it.
 func (w onWay) toBring() bool { return w.queued > w.unsent || w.unsent > 0 && w.room }
 
 // askKernel is how a connection's kernel is asked; nil: it has none that knows.
@@ -45,13 +46,14 @@ func askKernel(conn net.Conn) func() (onWay, bool) {
 	}
 }
 
-// hasRoom says whether the other end's kernel has room for the next packet of what is unsent. A kernel of before 5.4 does not know.
+// hasRoom says whether the other end's kernel has room for the next packet of what is unsent. A kernel of before 5.4
+// does not know.
 func hasRoom(info *unix.TCPInfo, unsent int) bool {
 	return unsent > 0 && info.Snd_wnd > 0 && int64(info.Snd_wnd) >= min(int64(info.Snd_mss), int64(unsent))
 }
 
-// lookAt asks what is on the way, one number after another, while we write: the last of them is of what was written in between, which is then
-// taken to be on its way. The other way round it would hide what is.
+// lookAt asks what is on the way, one number after another, while we write: the last of them is of what was written in
+// between, which is then taken to be on its way. The other way round it would hide what is.
 func lookAt(ask func(request uint) (int, error)) (w onWay, ok bool) {
 	for _, number := range []struct {
 		request uint
@@ -107,8 +109,8 @@ func (l *lane) sees(now time.Time) *kernel {
 	return k
 }
 
-// arrives is how long size more bytes would take to the other end: of what went before it, what the other end's kernel has keeps
-// nothing waiting; under mu.
+// arrives is how long size more bytes would take to the other end: of what went before it, what the other end's kernel
+// has keeps nothing waiting; under mu.
 func (l *lane) arrives(size int64, now time.Time) (time.Duration, bool) {
 	if k := l.sees(now); k.knows {
 		return l.after(int64(max(k.due, l.wrote)-k.arrived), size) //nolint:gosec // what is under way
@@ -124,9 +126,9 @@ func (k *kernel) owes(end uint64) bool {
 	return !k.knows || k.now.unread == 0 && k.now.toBring() && (end == 0 || end > k.arrived)
 }
 
-// blamed is how much of being overdue is the path's doing of what ends at that byte. What the other end's kernel has, or ours
-// cannot send as that has no room for it, waits for a processor; but there may be something between the two that says it has what it has lost: so that counts
-// once it is late by more than processors mostly are; under mu.
+// blamed is how much of being overdue is the path's doing of what ends at that byte. What the other end's kernel has,
+// or ours cannot send as that has no room for it, waits for a processor; but there may be something between the two
+// that says it has what it has lost: so that counts once it is late by more than processors mostly are; under mu.
 func (l *lane) blamed(end uint64, overdue time.Duration, now time.Time) time.Duration {
 	k := l.sees(now)
 	if k.owes(end) {

@@ -53,8 +53,8 @@ func TestLateProcessorIsNoStuckPath(t *testing.T) {
 	}
 }
 
-// TestNothingGoesAgainThatHasArrived: the other end's kernel has a frame, and its processor is late; a lane that has nothing to do does not
-// repeat it, and does so with one that the path has yet to bring.
+// TestNothingGoesAgainThatHasArrived: the other end's kernel has a frame, and its processor is late; a lane that has
+// nothing to do does not repeat it, and does so with one that the path has yet to bring.
 func TestNothingGoesAgainThatHasArrived(t *testing.T) {
 	const size = 4096
 	for _, left := range []int{0, size} {
@@ -86,7 +86,8 @@ func TestPatientBets(t *testing.T) {
 	}
 }
 
-// TestWhatHasArrivedKeepsNothingWaiting: what a frame on its way waits for is what its path has yet to bring, and not what the other end has yet to take.
+// TestWhatHasArrivedKeepsNothingWaiting: what a frame on its way waits for is what its path has yet to bring, and not
+// what the other end has yet to take.
 func TestWhatHasArrivedKeepsNothingWaiting(t *testing.T) {
 	now := time.Now()
 	l := &lane{estimate: estimate{rtt: 20 * time.Millisecond, expected: 10 << 20, inflight: 10 << 20}, wrote: 10 << 20}
@@ -100,7 +101,8 @@ func TestWhatHasArrivedKeepsNothingWaiting(t *testing.T) {
 	}
 }
 
-// TestLaneThatBringsIsUsed: where acknowledgements are late on a path that brings things all the time, frames are not left to another one.
+// TestLaneThatBringsIsUsed: where acknowledgements are late on a path that brings things all the time, frames are not
+// left to another one.
 func TestLaneThatBringsIsUsed(t *testing.T) {
 	const size = 4096
 	for still, left := range map[time.Duration]bool{time.Millisecond: false, time.Second: true} {
@@ -181,7 +183,8 @@ func until(t *testing.T, conn net.Conn, so func(onWay) bool) {
 	}
 }
 
-// TestWhatTheKernelKnows of a connection whose other end reads nothing: it has what it has room for, the rest is not on its way, and neither is late.
+// TestWhatTheKernelKnows of a connection whose other end reads nothing: it has what it has room for, the rest is not on
+// its way, and neither is late.
 func TestWhatTheKernelKnows(t *testing.T) {
 	here, there := loopback(t)
 	if _, err := here.Write(make([]byte, 1000)); err != nil {
@@ -219,7 +222,8 @@ func TestLookWhileWriting(t *testing.T) {
 	}
 }
 
-// TestUnreadIsNoSilence: a lane of which nothing was read for long is not dead while something waits to be read: our own processor is late.
+// TestUnreadIsNoSilence: a lane of which nothing was read for long is not dead while something waits to be read: our
+// own processor is late.
 func TestUnreadIsNoSilence(t *testing.T) {
 	here, there := loopback(t)
 	now := time.Now()
@@ -237,8 +241,9 @@ func TestUnreadIsNoSilence(t *testing.T) {
 	}
 }
 
-// TestTakenLateIsNotHalfOpen: an end that says for long that it reads nothing, as it takes one frame, or its QEMU reads nothing, has its lanes live
-// on where its kernel has what we sent: no other connection would bring more, and all of it would go again. One whose path has yet to bring it is dead.
+// TestTakenLateIsNotHalfOpen: an end that says for long that it reads nothing, as it takes one frame, or its QEMU reads
+// nothing, has its lanes live on where its kernel has what we sent: no other connection would bring more, and all of it
+// would go again. One whose path has yet to bring it is dead.
 func TestTakenLateIsNotHalfOpen(t *testing.T) {
 	const size = 4096
 	for name, c := range map[string]struct {

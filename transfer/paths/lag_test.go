@@ -29,7 +29,8 @@ func TestLagIsBounded(t *testing.T) {
 	}
 }
 
-// TestLagIsOfThePath: while a write lasts, on a slow path, none of its bytes counts as written; its path brings them all the same.
+// TestLagIsOfThePath: while a write lasts, on a slow path, none of its bytes counts as written; its path brings them
+// all the same.
 func TestLagIsOfThePath(t *testing.T) {
 	now := time.Now()
 	var w onWay

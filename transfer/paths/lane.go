@@ -158,8 +158,9 @@ func (l *lane) check(now time.Time) error {
 	return nil
 }
 
-// patience is for how long the other end may read nothing. A lane whose kernel gets on, or whose other end's has all that was sent, waits for who
-// reads it, and another connection would bring no more; unless there is something between the two that says that it has what it loses; under mu.
+// patience is for how long the other end may read nothing. A lane whose kernel gets on, or whose other end's has all
+// that was sent, waits for who reads it, and another connection would bring no more; unless there is something between
+// the two that says that it has what it loses; under mu.
 func (l *lane) patience(now time.Time) time.Duration {
 	if k := l.sees(now); k.owes(0) && now.Sub(k.moved) > l.rtt+stuckMost {
 		return HalfOpen
@@ -300,8 +301,9 @@ func (l *lane) put(out []byte) error {
 	return nil
 }
 
-// atOnce is how much is written at once. What is may become one record of TLS, of which the other end reads nothing before it is whole, and
-// takes the lane for dead where that lasts: so a lane has to show that it carries more. One that ended on the same path shows nothing.
+// atOnce is how much is written at once. What is may become one record of TLS, of which the other end reads nothing
+// before it is whole, and takes the lane for dead where that lasts: so a lane has to show that it carries more. One
+// that ended on the same path shows nothing.
 func (l *lane) atOnce() int {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()

@@ -108,8 +108,8 @@ func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
 	return false
 }
 
-// late is how long the lane's oldest frame should have been acknowledged, or its last control have been read, by the path's doing: a list of
-// what is missing in post-copy fills a lane before it has any frame; under mu.
+// late is how long the lane's oldest frame should have been acknowledged, or its last control have been read, by the
+// path's doing: a list of what is missing in post-copy fills a lane before it has any frame; under mu.
 func (l *lane) late(now time.Time) time.Duration {
 	late, k := time.Duration(0), l.sees(now)
 	if len(l.flights) > 0 {
@@ -125,7 +125,8 @@ func (l *lane) late(now time.Time) time.Duration {
 	return late
 }
 
-// idle is for how long the lane, as far as it is late, brings nothing: one that does is as fast as it was found to be; under mu.
+// idle is for how long the lane, as far as it is late, brings nothing: one that does is as fast as it was found to be;
+// under mu.
 func (l *lane) idle(now time.Time) time.Duration {
 	late, k := l.late(now), l.sees(now)
 	if !k.knows || !k.now.toBring() {
@@ -175,11 +176,12 @@ func (fl *flight) expected(now time.Time, patience time.Duration) time.Time {
 // lateBy is how much earlier a repeated frame must arrive to be worth its bytes.
 const lateBy = 5 * time.Millisecond
 
-// What a lane repeats as it would arrive earlier over it is a guess, which costs processors and paths its bytes. That much is repeated as soon as it
-// looks so. Then, as of a guest whose whole memory goes in the stop phase, where most are wrong, the other end's kernel is given the time by which it
-// may delay an acknowledgement while nobody reads, and what is repeated is one in betsOf of the bytes that have arrived. What is stuck is no guess, nor
-// what its path has owed for longer than processors mostly are late: a lane that brings little is not stuck. What is urgent is little, and the guest
-// waits for it.
+// What a lane repeats as it would arrive earlier over it is a guess, which costs processors and paths its bytes. That
+// much is repeated as soon as it looks so. Then, as of a guest whose whole memory goes in the stop phase, where most
+// are wrong, the other end's kernel is given the time by which it may delay an acknowledgement while nobody reads, and
+// what is repeated is one in betsOf of the bytes that have arrived. What is stuck is no guess, nor what its path has
+// owed for longer than processors mostly are late: a lane that brings little is not stuck. What is urgent is little,
+// and the guest waits for it.
 const (
 	mostBets = 512 << 10
 	betsOf   = 32

@@ -92,7 +92,8 @@ func (k known) ask() (onWay, bool) {
 	return onWay{queued: waiting, unsent: waiting, unread: len(k.in.bytes)}, true
 }
 
-// TestSendsOnceToALateReceiver: an end that takes frames late has hardly any sent again: its kernel has them, or has no room for them.
+// TestSendsOnceToALateReceiver: an end that takes frames late has hardly any sent again: its kernel has them, or has no
+// room for them.
 func TestSendsOnceToALateReceiver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, before, frames = 32 << 10, 100, 900

@@ -153,8 +153,8 @@ func TestNobodyWaitsForAStuckLane(t *testing.T) {
 	}
 }
 
-// TestWordOnAThirdLane: that a frame has arrived of which the word came by another lane than its own shows nothing of the one that
-// is stuck, where it was on one that works, too.
+// TestWordOnAThirdLane: that a frame has arrived of which the word came by another lane than its own shows nothing of
+// the one that is stuck, where it was on one that works, too.
 func TestWordOnAThirdLane(t *testing.T) {
 	now := time.Now()
 	s, cut, slow, _ := stuckBeside(now)

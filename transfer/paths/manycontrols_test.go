@@ -7,8 +7,8 @@ import (
 	"godwit/transfer/wire"
 )
 
-// TestManyControls: however many short controls come after one that waits on a slow lane, as the answers to small writes of a disk do, no lane ends
-// by that: there are no more of them than the other end takes.
+// TestManyControls: however many short controls come after one that waits on a slow lane, as the answers to small
+// writes of a disk do, no lane ends by that: there are no more of them than the other end takes.
 func TestManyControls(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const after = 2 * window
@@ -45,8 +45,8 @@ func TestManyControls(t *testing.T) {
 	})
 }
 
-// TestManyMisses: however many frames miss pages while what was said before waits on a slow lane, no lane ends by the words of that: those that a
-// Sender would not take yet wait.
+// TestManyMisses: however many frames miss pages while what was said before waits on a slow lane, no lane ends by the
+// words of that: those that a Sender would not take yet wait.
 func TestManyMisses(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const frames = 3 * window // half of them on each lane
@@ -97,7 +97,8 @@ func saidOn(s *session) string {
 	return s.outgoing[0].on[0].path
 }
 
-// TestControlsAhead: of controls that come to much while the first of them has not come, no more are on their way than the other end keeps.
+// TestControlsAhead: of controls that come to much while the first of them has not come, no more are on their way than
+// the other end keeps.
 func TestControlsAhead(t *testing.T) {
 	s := &session{}
 	for n := range uint64(12) {

@@ -2,8 +2,8 @@ package paths
 
 import "time"
 
-// meter tells what a path carries now, by looks at how many bytes were sent over it: less than it can where a limit says so, or where there
-// is little to send.
+// meter tells what a path carries now, by looks at how many bytes were sent over it: less than it can where a limit
+// says so, or where there is little to send.
 type meter struct{ seen []reading } // the oldest first
 
 type reading struct {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestWhatAPathCarries: beside what it can carry, which a limit of bandwidth does not change, it is told what goes over it; and nothing when nothing does.
+// TestWhatAPathCarries: beside what it can carry, which a limit of bandwidth does not change, it is told what goes over
+// it; and nothing when nothing does.
 func TestWhatAPathCarries(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, frames = 16 << 10, 300

@@ -74,8 +74,8 @@ type measured struct {
 // rateKept is for how long a lane that has ended says what the next one on its path carries.
 const rateKept = 30 * time.Second
 
-// remember notes what a lane that has ended carried, where it was full. A spare one is no measure of the others that share its name: it has one
-// path, where they may have several.
+// remember notes what a lane that has ended carried, where it was full. A spare one is no measure of the others that
+// share its name: it has one path, where they may have several.
 func (s *Sender) remember(l *lane, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -52,11 +52,13 @@ const (
 	mostFrames = 16 << 10
 	// mostControls bounds the bytes of controls that wait for their acknowledgement.
 	mostControls = 8 << 20
-	// mostUnheard bounds the bytes of what a Sender has not heard of that its frames had missed; one that listens has heard of half of that.
+	// mostUnheard bounds the bytes of what a Sender has not heard of that its frames had missed; one that listens has
+	// heard of half of that.
 	mostUnheard = 4 * mostControls
 	// mostLanes bounds the connections that a Receiver serves at a time, and the names of their paths.
 	mostLanes = 256
-	// window is by how many numbers a control may be ahead of the one that is due, and so how many wait for their acknowledgement.
+	// window is by how many numbers a control may be ahead of the one that is due, and so how many wait for their
+	// acknowledgement.
 	window = 4096
 	// piece is how much is written at once at most, for limits of bandwidth to be smooth. It is what takes pieceTime, and leastPiece at
 	// least: two packets' worth, which a path of 12 kbit/s brings within Silence. One of less hardly makes a handshake.
@@ -83,8 +85,8 @@ type Lane struct {
 	Pace int64
 	// Shared is a lane over a path that others' packets take, too, which are not to queue behind its own.
 	Shared bool
-	// Spare is a lane that carries what is late or last: frames go on it in the stop phase, and in post-copy where they are stuck on others; and
-	// while no other lane works.
+	// Spare is a lane that carries what is late or last: frames go on it in the stop phase, and in post-copy where they
+	// are stuck on others; and while no other lane works.
 	Spare bool
 	// Open makes a connection; it ends soon after its context does.
 	Open func(ctx context.Context) (net.Conn, error)

@@ -273,8 +273,8 @@ func (e *estimate) inflightBound() float64 {
 	return e.speed() * (max(e.shortest, e.rtt/4) + queuedShort).Seconds()
 }
 
-// TestRateIsOfTheFullLane: a burst that arrived in one piece before the lane was full, faster than its link, is not told as what it
-// carries once that is known.
+// TestRateIsOfTheFullLane: a burst that arrived in one piece before the lane was full, faster than its link, is not
+// told as what it carries once that is known.
 func TestRateIsOfTheFullLane(t *testing.T) {
 	const link, burst = 5e6, 1 << 20
 	begun := time.Unix(1, 0)

@@ -74,7 +74,8 @@ func (r *Receiver) controlAcked(number uint64) {
 	}
 }
 
-// AwaitLane waits until a lane works, or has, and returns the version that both ends speak; 0: ctx or everything ended before.
+// AwaitLane waits until a lane works, or has, and returns the version that both ends speak; 0: ctx or everything ended
+// before.
 func (r *Receiver) AwaitLane(ctx context.Context) uint8 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,8 +202,9 @@ func (r *Receiver) takeFrame(l *lane, number uint64, payload []byte) error {
 	return err
 }
 
-// tooMuch is an error where too much waits for the Sender to hear of it, as it goes on sending frames with pages that cannot be decoded;
-// or where frames are missing between more others than it keeps: to keep account of it takes longer with each.
+// tooMuch is an error where too much waits for the Sender to hear of it, as it goes on sending frames with pages that
+// cannot be decoded; or where frames are missing between more others than it keeps: to keep account of it takes longer
+// with each.
 func (r *Receiver) tooMuch() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

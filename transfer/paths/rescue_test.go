@@ -8,8 +8,8 @@ import (
 	"godwit/transfer/wire"
 )
 
-// TestRescuesInOrder: of what is on a stuck lane alone, urgent frames go again first, the first of them before others, and of the rest the first that the other end has not
-// acknowledged; where urgent ones alone are wanted, nothing else.
+// TestRescuesInOrder: of what is on a stuck lane alone, urgent frames go again first, the first of them before others,
+// and of the rest the first that the other end has not acknowledged; where urgent ones alone are wanted, nothing else.
 func TestRescuesInOrder(t *testing.T) {
 	for urgent, want := range map[bool][]uint64{false: {4, 5, 2, 3}, true: {4, 5}} {
 		now := time.Now()
@@ -50,7 +50,8 @@ func TestLivesBeside(t *testing.T) {
 	}
 }
 
-// TestPatienceWithWhatLags: a lane is given twice the time by which it lately lagged: by what the kernel says, or, where it says nothing, by what was acknowledged.
+// TestPatienceWithWhatLags: a lane is given twice the time by which it lately lagged: by what the kernel says, or,
+// where it says nothing, by what was acknowledged.
 func TestPatienceWithWhatLags(t *testing.T) {
 	for name, c := range map[string]struct {
 		knows         bool
@@ -76,7 +77,8 @@ func TestPatienceWithWhatLags(t *testing.T) {
 	}
 }
 
-// TestUrgentOnesWaitForNoQueue: an urgent frame is left to another lane where that alone would arrive sooner there, others where all that is queued would.
+// TestUrgentOnesWaitForNoQueue: an urgent frame is left to another lane where that alone would arrive sooner there,
+// others where all that is queued would.
 func TestUrgentOnesWaitForNoQueue(t *testing.T) {
 	for urgent, sooner := range map[bool]bool{true: true, false: false} {
 		now := time.Now()
@@ -88,7 +90,8 @@ func TestUrgentOnesWaitForNoQueue(t *testing.T) {
 	}
 }
 
-// TestDiedWithFrames: of what was on a lane that died goes again what is on no other one and was not acknowledged, before what is queued, what is urgent first.
+// TestDiedWithFrames: of what was on a lane that died goes again what is on no other one and was not acknowledged,
+// before what is queued, what is urgent first.
 func TestDiedWithFrames(t *testing.T) {
 	now := time.Now()
 	s, cut, slow, both := stuckBeside(now)

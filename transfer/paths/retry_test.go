@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastRetryOf is how much longer than a round trip the kernel waits at least before it asks again on a connection; it counts in jiffies.
+// leastRetryOf is how much longer than a round trip the kernel waits at least before it asks again on a connection; it
+// counts in jiffies.
 func leastRetryOf(t *testing.T, conn net.Conn) (d time.Duration) {
 	t.Helper()
 	raw, err := conn.(*net.TCPConn).SyscallConn()
@@ -32,8 +33,8 @@ func leastRetryOf(t *testing.T, conn net.Conn) (d time.Duration) {
 	return d
 }
 
-// TestWhoIsWaitedForAsksSoon: in the stop phase what was lost is sent again soon, on lanes that there are and on later ones; in
-// the copy as the kernel sees fit. What comes the other way is so from the beginning.
+// TestWhoIsWaitedForAsksSoon: in the stop phase what was lost is sent again soon, on lanes that there are and on later
+// ones; in the copy as the kernel sees fit. What comes the other way is so from the beginning.
 func TestWhoIsWaitedForAsksSoon(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestSees: when something last arrived, or nothing was to be brought, and by how much longer than a round trip that lately did not grow: a lane that was idle for
-// long, or whose other end has no room, has not lagged, so that its path is found soon where it is cut then.
+// TestSees: when something last arrived, or nothing was to be brought, and by how much longer than a round trip that
+// lately did not grow: a lane that was idle for long, or whose other end has no room, has not lagged, so that its path
+// is found soon where it is cut then.
 func TestSees(t *testing.T) {
 	const rtt, size = 20 * time.Millisecond, 4096
 	now, asks := time.Unix(1000, 0), 0
@@ -48,7 +49,8 @@ func TestSees(t *testing.T) {
 	}
 }
 
-// TestOwes: what the other end's kernel is not known to have is owed, unless something of it is unread here, or nothing can be brought.
+// TestOwes: what the other end's kernel is not known to have is owed, unless something of it is unread here, or nothing
+// can be brought.
 func TestOwes(t *testing.T) {
 	for name, c := range map[string]struct {
 		k    kernel

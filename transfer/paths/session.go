@@ -48,8 +48,8 @@ type session struct {
 	side side
 }
 
-// side is what the two ends do differently, in a session of which they are part: frames go one way only. All but takeFrame are
-// called under mu.
+// side is what the two ends do differently, in a session of which they are part: frames go one way only. All but
+// takeFrame are called under mu.
 type side interface {
 	pick(l *lane, now time.Time) *flight                    // the frame that l sends now; nil: none
 	drop(l *lane)                                           // takes back what was on a lane that died
@@ -105,8 +105,8 @@ func (s *session) watch() {
 	}
 }
 
-// look is what watch does now, so long after it did last. For as long as this process stood still it heard nothing, whatever lies in
-// its sockets: no lane was silent then.
+// look is what watch does now, so long after it did last. For as long as this process stood still it heard nothing,
+// whatever lies in its sockets: no lane was silent then.
 func (s *session) look(now time.Time, since time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"godwit/transfer/wire"
 )
 
-// share sends what lanes share in the stop phase, such as the devices' state, once they know what they carry, and says how long it took.
+// share sends what lanes share in the stop phase, such as the devices' state, once they know what they carry, and says
+// how long it took.
 func share(t *testing.T, w *world, all, part int) time.Duration {
 	t.Helper()
 	const frames, size = 200, 16 << 10

@@ -14,8 +14,8 @@ import (
 	"godwit/transfer/wire"
 )
 
-// TestLongMessage: while a slow lane brings one message its sender says nothing of what it reads, and that is no reason to take the
-// lane for dead: the message would begin again and again.
+// TestLongMessage: while a slow lane brings one message its sender says nothing of what it reads, and that is no reason
+// to take the lane for dead: the message would begin again and again.
 func TestLongMessage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, rate = 80 << 10, 5 << 10 // 16 s; the link passes on 8 KiB at a time
@@ -73,8 +73,8 @@ func bothEnds(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, InsecureSkipVerify: true} //nolint:gosec // both ends are this test's
 }
 
-// TestSlowPathOfTLS: nothing of a record is read before it is whole. On a path by which that takes longer than Silence where it has all that
-// it may, frames arrive all the same, also where the path was fast before.
+// TestSlowPathOfTLS: nothing of a record is read before it is whole. On a path by which that takes longer than Silence
+// where it has all that it may, frames arrive all the same, also where the path was fast before.
 func TestSlowPathOfTLS(t *testing.T) {
 	both := bothEnds(t)
 	inBubble(t, func(t *testing.T) {
@@ -101,8 +101,8 @@ func TestSlowPathOfTLS(t *testing.T) {
 	})
 }
 
-// TestSlowLaneKeepsNothingWaiting: what is long goes on one lane, and all that is said after it is taken after it. Where that lane is slow
-// and another has nothing to send, it goes there as well: a guest may wait for what comes next.
+// TestSlowLaneKeepsNothingWaiting: what is long goes on one lane, and all that is said after it is taken after it.
+// Where that lane is slow and another has nothing to send, it goes there as well: a guest may wait for what comes next.
 func TestSlowLaneKeepsNothingWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, rate = 32 << 10, 6 << 10 // 5 s each

@@ -71,8 +71,8 @@ func TestSpareCarriesTheLast(t *testing.T) {
 	})
 }
 
-// TestSpareIsNotAwaited: while queues are kept short a spare lane carries only what is stuck on others, and so no other leaves
-// a frame to it, however much sooner it would bring it.
+// TestSpareIsNotAwaited: while queues are kept short a spare lane carries only what is stuck on others, and so no other
+// leaves a frame to it, however much sooner it would bring it.
 func TestSpareIsNotAwaited(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, _, _ := spared(t)
@@ -114,8 +114,8 @@ func TestSpareWhereOthersAreStuck(t *testing.T) {
 	})
 }
 
-// TestSpareBehindControls: a lane that is cut while it carries a list of what is missing, and no frame yet, is stuck as well: it
-// may take no frame behind that, by its window, and so would never be late with one.
+// TestSpareBehindControls: a lane that is cut while it carries a list of what is missing, and no frame yet, is stuck as
+// well: it may take no frame behind that, by its window, and so would never be late with one.
 func TestSpareBehindControls(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const size, before, parts = 16 << 10, 40, 12

@@ -83,8 +83,8 @@ func (d *Destination) control(topic wire.Topic, body []byte) error {
 // shortAnswers are what goes over every path, bytes: that a request was done takes 16 to 32.
 const shortAnswers = 1 << 10
 
-// Write sends bytes back: what is short, and a guest that was stopped may wait for, over every path. This end does not know which of them is
-// the fastest, or works.
+// Write sends bytes back: what is short, and a guest that was stopped may wait for, over every path. This end does not
+// know which of them is the fastest, or works.
 func (d *Destination) Write(p []byte) (written int, err error) {
 	for written < len(p) {
 		part := p[written:min(len(p), written+frameSize)]

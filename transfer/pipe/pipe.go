@@ -73,7 +73,8 @@ func (e *end) closeWrite(last uint64) error {
 	return e.session.Control(context.Background(), wire.TopicBytesEnd, binary.BigEndian.AppendUint64(nil, last), true)
 }
 
-// Close ends both ways, and waits for that, less than two seconds. Where one had not ended, the other side is told that it broke.
+// Close ends both ways, and waits for that, less than two seconds. Where one had not ended, the other side is told that
+// it broke.
 func (e *end) Close() error {
 	e.mu.Lock()
 	whole := e.ended
@@ -108,8 +109,8 @@ type Source struct {
 	last   uint64 // frame
 }
 
-// Open begins to open lanes. The Source lives until Close, ctx ends, or the other end gives up; while no lane works it waits.
-// limit is of all that goes on them, also of what goes again; nil: none.
+// Open begins to open lanes. The Source lives until Close, ctx ends, or the other end gives up; while no lane works it
+// waits. limit is of all that goes on them, also of what goes again; nil: none.
 func Open(ctx context.Context, id paths.Identity, lanes []paths.Lane, limit *pace.Share) *Source {
 	s := &Source{end: end{in: newQueue()}}
 	s.sender = paths.NewSender(ctx, paths.SenderConfig{Identity: id, Lanes: lanes, Limit: limit, Control: s.control, Acked: func(uint64) {}})

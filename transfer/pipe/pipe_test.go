@@ -111,7 +111,8 @@ func TestAnswersAtOnce(t *testing.T) {
 	})
 }
 
-// TestAnswersBesideACut: a guest that stands still does not wait for an answer that takes the path that was cut, while another works.
+// TestAnswersBesideACut: a guest that stands still does not wait for an answer that takes the path that was cut, while
+// another works.
 func TestAnswersBesideACut(t *testing.T) {
 	for lane := 1; lane <= 2; lane++ {
 		inBubble(t, func(t *testing.T) {
@@ -287,7 +288,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestCloseBesideCloseWrite: an end is closed also while the end of what it sends waits for a lane, of which none comes any more.
+// TestCloseBesideCloseWrite: an end is closed also while the end of what it sends waits for a lane, of which none comes
+// any more.
 func TestCloseBesideCloseWrite(t *testing.T) {
 	d := Accept(t.Context(), paths.Identity{Migration: "m-00000001"})
 	const mostControls = 8 << 20 // of package paths

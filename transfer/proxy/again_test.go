@@ -37,7 +37,8 @@ func refillIsWhole(t *testing.T, rng *rand.Rand) {
 	wholeBy(t, f, last, guest, ended)
 }
 
-// TestWaitsGoOnInARefill: a page for which the guest waits as its proxies end, and that others bring, is counted from when it was asked for.
+// TestWaitsGoOnInARefill: a page for which the guest waits as its proxies end, and that others bring, is counted from
+// when it was asked for.
 func TestWaitsGoOnInARefill(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	f, guest, entrance, ended := handedOver(t, rng)

@@ -19,7 +19,8 @@ import (
 	"godwit/transfer/wire"
 )
 
-// stranger is a Source, and the other end of its one lane, which says nothing by itself but that it lives and what it has read.
+// stranger is a Source, and the other end of its one lane, which says nothing by itself but that it lives and what it
+// has read.
 type stranger struct {
 	src   *proxy.Source
 	lane  *counted

@@ -153,8 +153,8 @@ func sendAll(f *pages.Frame) {
 	}
 }
 
-// tellEnd says which frame is the last, when nothing waits any more, unless what is missed follows a guest that runs: handOver
-// comes first then. told is what was said before, plus one.
+// tellEnd says which frame is the last, when nothing waits any more, unless what is missed follows a guest that runs:
+// handOver comes first then. told is what was said before, plus one.
 func (s *Source) tellEnd(last, told uint64) (uint64, error) {
 	s.mu.Lock()
 	sent, tail := s.tail > 0, s.tailPlain
@@ -286,7 +286,8 @@ func follow(average *float64, bytes uint64, n int) {
 // leastPage is what a page costs at least, bytes: its number, and its share of a frame.
 const leastPage = 8.0
 
-// knownPage is what a page costs that the destination has from elsewhere, bytes: its number, its place there and its identity.
+// knownPage is what a page costs that the destination has from elsewhere, bytes: its number, its place there and its
+// identity.
 const knownPage = 40.0
 
 // foresees says whether the destination has offered a content.

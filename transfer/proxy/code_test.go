@@ -32,7 +32,8 @@ func TestWhatIsWrittenIsNotForeseenAsKnown(t *testing.T) {
 	}
 }
 
-// TestFramesAreKeptAsTheyAre: thousands of frames of a few bytes wait while no path works, and take no more memory than that.
+// TestFramesAreKeptAsTheyAre: thousands of frames of a few bytes wait while no path works, and take no more memory than
+// that.
 func TestFramesAreKeptAsTheyAre(t *testing.T) {
 	const total, most = 24_000, 32 << 20
 	s := alone(t, total)
@@ -55,8 +56,8 @@ func TestFramesAreKeptAsTheyAre(t *testing.T) {
 	<-ended
 }
 
-// TestNoEndBeforeHandingOver: the tail may come just when nothing waits. A page that is missed then follows the guest, and the list of
-// what is missing has no place after an end.
+// TestNoEndBeforeHandingOver: the tail may come just when nothing waits. A page that is missed then follows the guest,
+// and the list of what is missing has no place after an end.
 func TestNoEndBeforeHandingOver(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		s := alone(t, 10)
@@ -69,8 +70,8 @@ func TestNoEndBeforeHandingOver(t *testing.T) {
 	}
 }
 
-// TestUrgentIsNotBehindARest: who was nudged for a page that has gone meanwhile does not wait with another one for room: the guest may
-// ask for a third.
+// TestUrgentIsNotBehindARest: who was nudged for a page that has gone meanwhile does not wait with another one for
+// room: the guest may ask for a third.
 func TestUrgentIsNotBehindARest(t *testing.T) {
 	const total = 1000
 	s := alone(t, total)
@@ -94,8 +95,8 @@ func TestUrgentIsNotBehindARest(t *testing.T) {
 	}
 }
 
-// TestAllThatIsUrgentGoes: a guest with many processors, or a huge page, waits for more than a frame of post-copy has, and none of
-// that waits for a path.
+// TestAllThatIsUrgentGoes: a guest with many processors, or a huge page, waits for more than a frame of post-copy has,
+// and none of that waits for a path.
 func TestAllThatIsUrgentGoes(t *testing.T) {
 	const total, asked = 1000, 100
 	s := alone(t, total)

@@ -8,8 +8,9 @@ import (
 	"godwit/internal/socket"
 )
 
-// toQEMUBuffer is how much of QEMU's stream its socket takes before it was loaded: what a QEMU loads in a few milliseconds. With the kernel's
-// default, some 40 pages, whoever decodes the next frame and QEMU, which loads the one before, wait for each other in turn.
+// toQEMUBuffer is how much of QEMU's stream its socket takes before it was loaded: what a QEMU loads in a few
+// milliseconds. With the kernel's default, some 40 pages, whoever decodes the next frame and QEMU, which loads the one
+// before, wait for each other in turn.
 const toQEMUBuffer = 1 << 20
 
 // deepen gives QEMU's socket that room. Whoever may not have it has the kernel's default.

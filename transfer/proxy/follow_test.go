@@ -21,7 +21,8 @@ import (
 	"godwit/transfer/qstream"
 )
 
-// follower loads a stream of which the rest follows, as a QEMU does: what was discarded comes once, and is asked for now and then.
+// follower loads a stream of which the rest follows, as a QEMU does: what was discarded comes once, and is asked for
+// now and then.
 type follower struct {
 	r       *bufio.Reader
 	conn    net.Conn
@@ -166,8 +167,8 @@ func (f *follower) part() error {
 	}
 }
 
-// TestRestIsWhole hands guests over before their pages are there: some are missed, as the destination has not any more what it offered,
-// lanes die, and the guest asks for pages in any order. Each page comes once, in its newest version.
+// TestRestIsWhole hands guests over before their pages are there: some are missed, as the destination has not any more
+// what it offered, lanes die, and the guest asks for pages in any order. Each page comes once, in its newest version.
 func TestRestIsWhole(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { restIsWhole(t, rand.New(rand.NewPCG(seed, 7))) })

@@ -9,7 +9,8 @@ import (
 	"godwit/transfer/wire"
 )
 
-// TestQueueOfAReturn: what is known lies together, and so does what is not: how long either waits to be is not what the other was.
+// TestQueueOfAReturn: what is known lies together, and so does what is not: how long either waits to be is not what the
+// other was.
 func TestQueueOfAReturn(t *testing.T) {
 	const each, whole = 2000, 2000 // pages of a kind; bytes of one that is not known
 	contents := func(kind, n uint64) []byte {
@@ -78,7 +79,8 @@ func readFirst(t *testing.T, s *Source, all int) []uint64 {
 	return hashes
 }
 
-// TestOfferComesAfterMemory: of what was read of QEMU before the offer had come, it is told as well, by when all of it is there, what is known.
+// TestOfferComesAfterMemory: of what was read of QEMU before the offer had come, it is told as well, by when all of it
+// is there, what is known.
 func TestOfferComesAfterMemory(t *testing.T) {
 	const all = 600
 	s := alone(t, all)
@@ -93,7 +95,8 @@ func TestOfferComesAfterMemory(t *testing.T) {
 	}
 }
 
-// TestQueueBesideAnotherGuest: what a guest that moves beside this one has is offered while pages wait, and of these it is told by what was coded lately.
+// TestQueueBesideAnotherGuest: what a guest that moves beside this one has is offered while pages wait, and of these it
+// is told by what was coded lately.
 func TestQueueBesideAnotherGuest(t *testing.T) {
 	const all, known, whole = 2000, 60, 2000 // pages; of 64 lately; bytes of one that is not known
 	s := alone(t, all)

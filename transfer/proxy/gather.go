@@ -11,10 +11,10 @@ import (
 // goes no later than it would behind a frame that is sent.
 const gatherMost = frameTime / 2
 
-// takeFrame takes the next frame; where there is no room, one of what the guest waits for alone: behind another it would wait
-// for room. A lane that carries more than is read, as where the destination knows the pages, would
-// get each few pages as they come; and a frame costs both ends, and QEMU there, as much processor time
-// as several pages do: what is saved so is soon used to read. So while the guest runs, less than a frame waits for more.
+// takeFrame takes the next frame; where there is no room, one of what the guest waits for alone: behind another it
+// would wait for room. A lane that carries more than is read, as where the destination knows the pages, would get each
+// few pages as they come; and a frame costs both ends, and QEMU there, as much processor time as several pages do: what
+// is saved so is soon used to read. So while the guest runs, less than a frame waits for more.
 func (s *Source) takeFrame(room bool) (*pages.Frame, error) {
 	size := s.frameSize()
 	if !room {

@@ -7,8 +7,9 @@ import (
 	"godwit/transfer/pages"
 )
 
-// Memory that is kept for a guest's return goes to a disk, which may be slow, or hang. A thread of its own writes it: reading waits for
-// that while the guest runs, as it does for lanes, but not for long, and not at all once the guest is to be stopped.
+// Memory that is kept for a guest's return goes to a disk, which may be slow, or hang. A thread of its own writes it:
+// reading waits for that while the guest runs, as it does for lanes, but not for long, and not at all once the guest is
+// to be stopped.
 
 const (
 	keepChunk  = 64 // pages that are handed over at once: each wakes that thread

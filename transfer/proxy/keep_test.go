@@ -62,7 +62,8 @@ func TestKept(t *testing.T) {
 	})
 }
 
-// TestDiskOfKeptMemoryHangs: reading waits for it for a second, and not at all when the guest is to be stopped; the end waits.
+// TestDiskOfKeptMemoryHangs: reading waits for it for a second, and not at all when the guest is to be stopped; the end
+// waits.
 func TestDiskOfKeptMemoryHangs(t *testing.T) {
 	for name, stops := range map[string]bool{"while the guest runs": false, "as it is stopped": true} {
 		synctest.Test(t, func(t *testing.T) {

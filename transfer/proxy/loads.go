@@ -8,8 +8,9 @@ import (
 // mostLoads bounds how many pages loads says. What is more is asked for, as all that is missing.
 const mostLoads = 256
 
-// loads are the pages that the destination's QEMU reads as it loads these devices: where the guest's rings stand. Where they were missing it would
-// ask for them, and wait a round trip, while the guest stands still. The page before a ring has the table that it refers to, which the guest reads next.
+// loads are the pages that the destination's QEMU reads as it loads these devices: where the guest's rings stand. Where
+// they were missing it would ask for them, and wait a round trip, while the guest stands still. The page before a ring
+// has the table that it refers to, which the guest reads next.
 func loads(pro *qstream.Prologue, devices []byte) (out []uint64) {
 	known := map[uint64]bool{}
 	qstream.Rings(devices, func(avail, used uint64) bool {

@@ -22,8 +22,8 @@ func ringsTail(avail, used uint64) []byte {
 	return slices.Concat([]byte("\x04noise\x05\x11virtio/virtqueues\x00\x00\x00\x01"), rings, fakeTail())
 }
 
-// TestLoadsAreThere: what the destination's QEMU reads as it loads the devices is there by then, as the guest wrote it last, where the
-// rest of memory follows the guest.
+// TestLoadsAreThere: what the destination's QEMU reads as it loads the devices is there by then, as the guest wrote it
+// last, where the rest of memory follows the guest.
 func TestLoadsAreThere(t *testing.T) {
 	dir := t.TempDir()
 	entrance, err := socket.Listen(filepath.Join(dir, "inlet"))

@@ -11,9 +11,10 @@ import (
 // much it would perhaps get, if it had more to do. A thread that always has work gets what it
 // gets; one that seldom does has time left, though it waits now and then.
 //
-// What little work waits says less of more work than it seems to: each piece waits once, until the thread gets its processor back, and
-// longer pieces do not wait longer. So one that has time left is taken to get what it last got when it had none, and is believed to be
-// as well off as usual where that is long ago: more work shows. What nobody uses of the machine it would get in any case.
+// What little work waits says less of more work than it seems to: each piece waits once, until the thread gets its
+// processor back, and longer pieces do not wait longer. So one that has time left is taken to get what it last got when
+// it had none, and is believed to be as well off as usual where that is long ago: more work shows. What nobody uses of
+// the machine it would get in any case.
 type share struct {
 	ran, worked, all float64 // seconds, lately
 

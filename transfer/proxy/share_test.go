@@ -59,8 +59,8 @@ func TestShareForgets(t *testing.T) {
 	}
 }
 
-// TestShareOfMoreWork: a thread whose pieces of work wait 5 ms each for the processor, however long they are, would get more of it with more
-// to do; once it was seen that it does not, that is believed for a while.
+// TestShareOfMoreWork: a thread whose pieces of work wait 5 ms each for the processor, however long they are, would get
+// more of it with more to do; once it was seen that it does not, that is believed for a while.
 func TestShareOfMoreWork(t *testing.T) {
 	const wait = 5 * ms
 	var s share

@@ -18,8 +18,8 @@ type spare struct {
 const (
 	// spareEvery is how old an answer may be.
 	spareEvery = 250 * time.Millisecond
-	// reserve is left for those who have little to do and are waited for, such as who sends, processors: with all that is spare
-	// a copy beside a busy guest sent fewer bytes, and was no faster.
+	// reserve is left for those who have little to do and are waited for, such as who sends, processors: with all that
+	// is spare a copy beside a busy guest sent fewer bytes, and was no faster.
 	reserve = 0.25
 	// tick is the unit of /proc/stat, USER_HZ (proc(5)): the same on each machine that Go runs on.
 	tick = 10 * time.Millisecond

@@ -8,7 +8,8 @@ import (
 	"godwit/transfer/qstream"
 )
 
-// TestLongHead: what comes before RAM may be longer than what is read at once, and that may end within a command, or within RAM's header.
+// TestLongHead: what comes before RAM may be longer than what is read at once, and that may end within a command, or
+// within RAM's header.
 func TestLongHead(t *testing.T) {
 	what := bytes.Repeat([]byte{2}, 1<<20) // follows
 	ping := []byte("\x08\x00\x02\x00\x04\x00\x00\x00\x01")

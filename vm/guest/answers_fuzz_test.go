@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// FuzzAnswers: whatever a guest answers, what is taken of it can be shown, and written down and read again; why it is not taken is
-// one line.
+// FuzzAnswers: whatever a guest answers, what is taken of it can be shown, and written down and read again; why it is
+// not taken is one line.
 func FuzzAnswers(f *testing.F) {
 	for _, said := range []string{
 		`{"protocol":1,"kernel":"6.1","nics":[{"name":"eth0","mac":"52:54:00:00:00:01","addrs":["10.1.1.5/24","fd00::5/64",""]}],"unread":{"used":-1}}`,

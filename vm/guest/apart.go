@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// ApartFor is how long AwaitJoin waits for a connection whose client is known by no address of a family that is announced: a
-// kernel joins no IPv6 address with a socket of IPv4, nor the other way round (Linux, mptcp_pm_addr_families_match). One whose
-// socket takes both, and that has both, joins within a round trip, and later is early enough.
+// ApartFor is how long AwaitJoin waits for a connection whose client is known by no address of a family that is
+// announced: a kernel joins no IPv6 address with a socket of IPv4, nor the other way round (Linux,
+// mptcp_pm_addr_families_match). One whose socket takes both, and that has both, joins within a round trip, and later
+// is early enough.
 const ApartFor = 500 * time.Millisecond
 
 // Reaches says whether one of the new addresses is of the family of a client's address.

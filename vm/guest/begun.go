@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// ErrBegunAnew is of a call that nobody answers: the program that was asked is gone, such as killed for want of memory, and another has been started
-// in the guest. Whether the call was carried out is not known.
+// ErrBegunAnew is of a call that nobody answers: the program that was asked is gone, such as killed for want of memory,
+// and another has been started in the guest. Whether the call was carried out is not known.
 var ErrBegunAnew = errors.New("the guest's program was started again meanwhile")
 
 // doneOnce are methods that do something else, or once more, where they are called again.
@@ -36,8 +36,8 @@ func (c *Client) mayBeUnheard() {
 	}
 }
 
-// greetsAgain syncs once more with each program that begins before the sync was answered: that may have gone with the one before, and so may
-// what came behind it. A program that has still to read it answers twice.
+// greetsAgain syncs once more with each program that begins before the sync was answered: that may have gone with the
+// one before, and so may what came behind it. A program that has still to read it answers twice.
 func (c *Client) greetsAgain() {
 	for {
 		select {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestAskedTwice: a program that dies of what it is asked, such as for want of memory, is not killed by that without end: it is asked once more.
+// TestAskedTwice: a program that dies of what it is asked, such as for want of memory, is not killed by that without
+// end: it is asked once more.
 func TestAskedTwice(t *testing.T) {
 	near, far := net.Pipe()
 	asked := make(chan int, 1)

@@ -31,8 +31,9 @@ func (c *Client) Ready(ctx context.Context, p Configure) error {
 	return c.Call(ctx, CapReady, p, nil)
 }
 
-// Tell tells peers of the addresses that the NIC of that MAC was made ready for, and returns when they were told.
-// They come to where the guest has that, before it has arrived or after. It needs CapTell; Ready without addresses takes it back.
+// Tell tells peers of the addresses that the NIC of that MAC was made ready for, and returns when they were told. They
+// come to where the guest has that, before it has arrived or after. It needs CapTell; Ready without addresses takes it
+// back.
 func (c *Client) Tell(ctx context.Context, mac string) error {
 	return c.Call(ctx, CapTell, map[string]string{"mac": mac}, nil)
 }

@@ -70,8 +70,8 @@ func TestNextHostFindsItsFeet(t *testing.T) {
 	}
 }
 
-// TestNextProgramFindsItsFeet: a guest's program is killed in the middle of a line. What that one was asked the next one is asked, unless it
-// would be done twice, and what that says is heard.
+// TestNextProgramFindsItsFeet: a guest's program is killed in the middle of a line. What that one was asked the next
+// one is asked, unless it would be done twice, and what that says is heard.
 func TestNextProgramFindsItsFeet(t *testing.T) {
 	near, far := net.Pipe()
 	ended := make(chan error, 1)

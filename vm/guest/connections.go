@@ -23,11 +23,11 @@ type Connection struct {
 	Working []netip.AddrPort `json:"working,omitempty"`
 	// Fallback: it began as MPTCP and goes on as plain TCP, which cannot follow.
 	Fallback bool `json:"fallback,omitempty"`
-	// Outward: a container behind the guest began it, and the guest forwards it in its own name. A kernel that masquerades forgets it as
-	// its packets leave by another NIC.
+	// Outward: a container behind the guest began it, and the guest forwards it in its own name. A kernel that
+	// masquerades forgets it as its packets leave by another NIC.
 	Outward bool `json:"outward,omitempty"`
-	// Over: its ends have closed it, or one has reset it. Of Outward ones that a list before had told, as others that are missing then were
-	// forgotten; not every guest can say so.
+	// Over: its ends have closed it, or one has reset it. Of Outward ones that a list before had told, as others that
+	// are missing then were forgotten; not every guest can say so.
 	Over bool `json:"over,omitempty"`
 }
 

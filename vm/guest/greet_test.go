@@ -20,8 +20,8 @@ func (w *writing) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// TestSyncAfterOneGivenUp: a first call that is given up before a byte of it was written leaves the sync to the next, without which the guest's
-// answers are nobody's.
+// TestSyncAfterOneGivenUp: a first call that is given up before a byte of it was written leaves the sync to the next,
+// without which the guest's answers are nobody's.
 func TestSyncAfterOneGivenUp(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()

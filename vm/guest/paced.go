@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A guest may speak without end, and each line of it is taken apart by the agent of its host, which others need: what it says
-// is read at a rate. A line counts as so many bytes more; what guests have to say at once, such as thousands of connections,
-// is far below the first that are free.
+// A guest may speak without end, and each line of it is taken apart by the agent of its host, which others need: what
+// it says is read at a rate. A line counts as so many bytes more; what guests have to say at once, such as thousands of
+// connections, is far below the first that are free.
 const (
 	pacedRate = 16 << 20 // bytes per second
 	pacedFree = 64 << 20 // bytes, of one that was silent for long

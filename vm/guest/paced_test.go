@@ -24,8 +24,8 @@ func (e *endless) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestPaced: what a guest says without end is read at a rate, empty lines, a line that does not end, and noise; what guests have to say
-// is read at once.
+// TestPaced: what a guest says without end is read at a rate, empty lines, a line that does not end, and noise; what
+// guests have to say is read at once.
 func TestPaced(t *testing.T) {
 	const seconds = 8
 	for name, c := range map[string]struct {

@@ -145,7 +145,8 @@ func (s *Server) queue(ctx context.Context, line []byte) {
 	}
 }
 
-// write begins with a newline, as a program before this one may have been killed in the middle of a line, and says that this one is new.
+// write begins with a newline, as a program before this one may have been killed in the middle of a line, and says that
+// this one is new.
 func (s *Server) write(ctx context.Context, w io.Writer) {
 	s.begun.Do(func() {
 		if line, err := encode(Message{Event: Event{Name: EventBegun}}); err == nil {

@@ -33,7 +33,8 @@ type NIC struct {
 	MAC   string         `json:"mac"`
 	Up    bool           `json:"up"`
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
-	// Temporary are those of Addrs that it has for a while only, for what it begins itself (RFC 8981); programs of before do not say.
+	// Temporary are those of Addrs that it has for a while only, for what it begins itself (RFC 8981); programs of
+	// before do not say.
 	Temporary []netip.Addr `json:"temporary,omitempty"`
 	// NoIPv6 is set where the kernel has none, or it is turned off for this NIC (disable_ipv6).
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
@@ -114,7 +115,8 @@ const CapAnnounce = "configure.announce"
 // CapReady is the capability to do beforehand, unnoticed, most of what Configure does.
 const CapReady = "ready"
 
-// CapTell is the capability to tell peers of an address that a NIC was made ready for, before the guest leaves for where that is.
+// CapTell is the capability to tell peers of an address that a NIC was made ready for, before the guest leaves for
+// where that is.
 const CapTell = "tell"
 
 // Configured is what Configure made.
@@ -160,11 +162,10 @@ type Unable struct {
 // go. With Keep they move to the NIC NewMAC as host addresses with their own source
 // route (KeepTable) by KeepGateway, or that NIC's gateway.
 //
-// Then the NIC goes down, unless Stay. With Keep it may stay up for the IPv4 addresses, answering
-// nobody, until they are dropped: for servers that name the NIC by which they answer (IP_PKTINFO),
-// as those of QUIC do; GatewayV4 is by which, where the guest's program does not know that NIC. To lose nothing to a kept address: call with
-// Keep and Stay (both NICs now answer for it), lead the host's neighbour entries to
-// NewMAC, and call again without Stay.
+// Then the NIC goes down, unless Stay. With Keep it may stay up for the IPv4 addresses, answering nobody, until they
+// are dropped: for servers that name the NIC by which they answer (IP_PKTINFO), as those of QUIC do; GatewayV4 is by
+// which, where the guest's program does not know that NIC. To lose nothing to a kept address: call with Keep and Stay
+// (both NICs now answer for it), lead the host's neighbour entries to NewMAC, and call again without Stay.
 type Retire struct {
 	Addrs         []netip.Addr `json:"addrs"`
 	MAC           string       `json:"mac"`

@@ -41,8 +41,8 @@ func say(t *testing.T, far net.Conn, m Message) {
 	}
 }
 
-// TestBegunBeforeTheEcho: a program that is killed between reading the sync, and what came with it, and its answer, takes both along. The next
-// one says that it has begun, and is asked both, however late it is.
+// TestBegunBeforeTheEcho: a program that is killed between reading the sync, and what came with it, and its answer,
+// takes both along. The next one says that it has begun, and is asked both, however late it is.
 func TestBegunBeforeTheEcho(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -71,8 +71,8 @@ func TestBegunBeforeTheEcho(t *testing.T) {
 	})
 }
 
-// TestBegunBeforeTheSync: a program that was started before the client spoke is told nothing before it is asked something; one that said so
-// just before it read the sync is asked twice, which it sees to.
+// TestBegunBeforeTheSync: a program that was started before the client spoke is told nothing before it is asked
+// something; one that said so just before it read the sync is asked twice, which it sees to.
 func TestBegunBeforeTheSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

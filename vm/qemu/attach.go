@@ -71,12 +71,12 @@ func dialLiving(ctx context.Context, dir string) (*net.UnixConn, error) {
 	}
 }
 
-// listensSoon is how often a socket may be there and nobody listen on it yet: QEMU first makes it, and then listens. It is counted,
-// and not timed: a host that stood still let QEMU do nothing either.
+// listensSoon is how often a socket may be there and nobody listen on it yet: QEMU first makes it, and then listens. It
+// is counted, and not timed: a host that stood still let QEMU do nothing either.
 const listensSoon = 15
 
-// dialSoon dials a socket; one that refuses is tried listensSoon times more, and one before which as many wait as may, as another client has
-// it, until ctx ends: it does not answer.
+// dialSoon dials a socket; one that refuses is tried listensSoon times more, and one before which as many wait as may,
+// as another client has it, until ctx ends: it does not answer.
 func dialSoon(ctx context.Context, path string) (*net.UnixConn, error) {
 	for try := 0; ; try++ {
 		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path})
@@ -132,7 +132,8 @@ func listensUnseen(path string) (bool, error) {
 	return inode != "", err
 }
 
-// listening is the number of a socket that was made at path, whatever is there now, and on which a process listens; "" where there is none.
+// listening is the number of a socket that was made at path, whatever is there now, and on which a process listens; ""
+// where there is none.
 func listening(path string) (inode string, err error) {
 	table, err := os.ReadFile("/proc/thread-self/net/unix")
 	if err != nil {
@@ -179,9 +180,9 @@ func attach(ctx context.Context, conn net.Conn, pid int, dir string) (*Process, 
 	return p, nil
 }
 
-// living finds the QEMU that Start left in dir: by its pid file, or, as QEMU writes that
-// itself when it has begun, by the command lines of all processes. The error is that it is not known whether there is one, as where
-// no file can be opened just now.
+// living finds the QEMU that Start left in dir: by its pid file, or, as QEMU writes that itself when it has begun, by
+// the command lines of all processes. The error is that it is not known whether there is one, as where no file can be
+// opened just now.
 func living(dir string) (pid int, alive bool, err error) {
 	if text, err := os.ReadFile(pidFile(dir)); err == nil {
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 0 {
@@ -221,8 +222,8 @@ func livingIn(dir string) (int, error) {
 	return pid, err
 }
 
-// KillSilent ends a QEMU by force, without a word: one that waits for a page of its guest's answers nobody. It is that which Start left in
-// dir, or else, where socket is not "", the one that listens there. nil where there is none.
+// KillSilent ends a QEMU by force, without a word: one that waits for a page of its guest's answers nobody. It is that
+// which Start left in dir, or else, where socket is not "", the one that listens there. nil where there is none.
 func KillSilent(dir, socket string) error {
 	pid, ok, err := living(dir)
 	if err != nil {
@@ -310,8 +311,8 @@ func holderOf(path string) (pid int, err error) {
 	return 0, fmt.Errorf("who listens on %s is not seen", path)
 }
 
-// isOf says whether a process is the QEMU of dir, by its command line, and of our user. The error is that this is not known; a process
-// that has ended is none.
+// isOf says whether a process is the QEMU of dir, by its command line, and of our user. The error is that this is not
+// known; a process that has ended is none.
 func isOf(pid int, dir string) (bool, error) {
 	argv, err := cmdline(pid)
 	switch {

@@ -187,7 +187,8 @@ func (p *Process) DropMirrors(ctx context.Context) error {
 	return nil
 }
 
-// endJobs cancels jobs, all at once, and removes them and their nodes as they end. One that cannot be keeps no other from that.
+// endJobs cancels jobs, all at once, and removes them and their nodes as they end. One that cannot be keeps no other
+// from that.
 func (p *Process) endJobs(ctx context.Context, jobs []job, force bool) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()

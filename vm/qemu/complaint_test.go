@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// asides are what QEMU 10 says of a console at a pty, of options as people wrote them for long, and of a disk without its format.
+// asides are what QEMU 10 says of a console at a pty, of options as people wrote them for long, and of a disk without
+// its format.
 const asides = "char device redirected to /dev/pts/1 (label charserial0)\n" +
 	Program + ": -chardev socket,id=c,path=/c,server,nowait: warning: short-form boolean option 'server' deprecated\nPlease use server=on instead\n" +
 	"WARNING: Image format was not specified for 'a' and probing guessed raw.\n         Specify the 'raw' format explicitly to remove the restrictions.\n"
@@ -40,7 +41,8 @@ func TestComplaint(t *testing.T) {
 	}
 }
 
-// TestLinesOfALogCanBeShown: what a description's own command wrote, its first complaint or its last words, moves no terminal and is not long.
+// TestLinesOfALogCanBeShown: what a description's own command wrote, its first complaint or its last words, moves no
+// terminal and is not long.
 func TestLinesOfALogCanBeShown(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "qemu.log")
 	for said, want := range map[string]string{

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSocketOfAnother: a QMP socket that another client has, and before which as many wait as may (EAGAIN), is one that does not answer, as it was
-// for those who came first; who waits has it when they have gone.
+// TestSocketOfAnother: a QMP socket that another client has, and before which as many wait as may (EAGAIN), is one that
+// does not answer, as it was for those who came first; who waits has it when they have gone.
 func TestSocketOfAnother(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "qmp")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSocketBeforeItsListener: a socket that was made, and that nobody listens on yet, is QEMU's a moment later, also on a host that
-// stands still in between.
+// TestSocketBeforeItsListener: a socket that was made, and that nobody listens on yet, is QEMU's a moment later, also
+// on a host that stands still in between.
 func TestSocketBeforeItsListener(t *testing.T) {
 	made := func(name string) (path string, fd int) {
 		t.Helper()
@@ -47,8 +47,8 @@ func TestSocketBeforeItsListener(t *testing.T) {
 	}
 }
 
-// TestSocketTakenAway: a QEMU whose QMP socket's file somebody took away is not gone: it may run its guest. It is when nobody
-// listens any more.
+// TestSocketTakenAway: a QEMU whose QMP socket's file somebody took away is not gone: it may run its guest. It is when
+// nobody listens any more.
 func TestSocketTakenAway(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// DiskWrites is how often the guest has written to its disks since it runs here, and how many bytes, of the disks with such IDs.
+// DiskWrites is how often the guest has written to its disks since it runs here, and how many bytes, of the disks with
+// such IDs.
 func (p *Process) DiskWrites(ctx context.Context, disks []string) (times, bytes int64, err error) {
 	var stats []struct {
 		Device string `json:"device"`

@@ -257,8 +257,8 @@ func TestCancelYanksADeafQEMU(t *testing.T) {
 	f.said(t, `yank {"instances":[{"type":"migration"}]}`)
 }
 
-// TestCancelThatWasHeardAfterAll: a QEMU whose answer was not seen in time, as this host stood still, has cancelled, and there
-// is nothing to yank any more.
+// TestCancelThatWasHeardAfterAll: a QEMU whose answer was not seen in time, as this host stood still, has cancelled,
+// and there is nothing to yank any more.
 func TestCancelThatWasHeardAfterAll(t *testing.T) {
 	f, p := newFake(t, "10.0.2")
 	f.status, f.deaf, f.over = "cancelled", true, true

@@ -121,8 +121,9 @@ func ProbeAccel() string {
 	return "kvm"
 }
 
-// makesMachines says whether a device does what a QEMU with KVM begins with. It can be opened, and yet does not, where the processor's
-// virtualisation is another hypervisor's just now, such as VirtualBox's (EBUSY, hardware_enable in Linux's arch/x86/kvm).
+// makesMachines says whether a device does what a QEMU with KVM begins with. It can be opened, and yet does not, where
+// the processor's virtualisation is another hypervisor's just now, such as VirtualBox's (EBUSY, hardware_enable in
+// Linux's arch/x86/kvm).
 func makesMachines(device string) bool {
 	const create = 0xAE01 // KVM_CREATE_VM
 	f, err := os.OpenFile(device, os.O_RDWR, 0)

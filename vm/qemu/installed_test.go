@@ -9,8 +9,8 @@ import (
 	"godwit/vm/qemu/qmp"
 )
 
-// TestInstalledVersionOfNow: a QEMU that is upgraded, or put in the place of another, while we run is the one that is asked; one that stays
-// is asked once.
+// TestInstalledVersionOfNow: a QEMU that is upgraded, or put in the place of another, while we run is the one that is
+// asked; one that stays is asked once.
 func TestInstalledVersionOfNow(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	asked := filepath.Join(t.TempDir(), "asked")

@@ -52,11 +52,12 @@ func (l *Looker) Status(ctx context.Context) (vm.Status, error) {
 // Close lets go; QEMU goes on.
 func (l *Looker) Close() error { return l.qmp.Close() }
 
-// LivesIn is the process of the QEMU that lives in a runtime directory; false: none does. The error is that this is not known.
+// LivesIn is the process of the QEMU that lives in a runtime directory; false: none does. The error is that this is not
+// known.
 func LivesIn(dir string) (pid int, lives bool, err error) { return living(dir) }
 
-// Living are the runtime directories below root in which a QEMU lives, with its process: one that Start left, or that a description's own
-// command began.
+// Living are the runtime directories below root in which a QEMU lives, with its process: one that Start left, or that a
+// description's own command began.
 func Living(root string) (map[string]int, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,8 +84,8 @@ func Living(root string) (map[string]int, error) {
 	return found, nil
 }
 
-// listensIn is the QEMU that has the QMP socket of a runtime directory, 0 where none has: a description's own command need not write a pid file,
-// nor name one. It is not dialled: who goes again stays before the agent's next try.
+// listensIn is the QEMU that has the QMP socket of a runtime directory, 0 where none has: a description's own command
+// need not write a pid file, nor name one. It is not dialled: who goes again stays before the agent's next try.
 func listensIn(dir string) (int, error) {
 	pid, err := holderOf(qmpSocket(dir))
 	if err != nil {

@@ -23,8 +23,8 @@ func (f inFile) Zero(at, length int64) error {
 	return syscall.Fallocate(int(f.Fd()), 3, at, length) // FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 }
 
-// TestMirrorOfAReadOnlyDisk: QEMU copies a disk that nobody may write to as any other, of whatever format it is, to a file that
-// no QEMU serves.
+// TestMirrorOfAReadOnlyDisk: QEMU copies a disk that nobody may write to as any other, of whatever format it is, to a
+// file that no QEMU serves.
 func TestMirrorOfAReadOnlyDisk(t *testing.T) {
 	data := make([]byte, diskData)
 	rand.Read(data)

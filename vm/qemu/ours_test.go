@@ -14,8 +14,8 @@ import (
 	"godwit/internal/need"
 )
 
-// TestLivingIsOurs: a process of another user that has the command line of a guest's QEMU is not taken for it: what became of the guest would
-// never be known.
+// TestLivingIsOurs: a process of another user that has the command line of a guest's QEMU is not taken for it: what
+// became of the guest would never be known.
 func TestLivingIsOurs(t *testing.T) {
 	need.Root(t)
 	dir := t.TempDir()
@@ -49,8 +49,8 @@ func TestLivingIsOurs(t *testing.T) {
 	}
 }
 
-// TestNotSeenIsNotGone: where the host has nothing left to open a file with, a guest's QEMU is not taken for gone: its sockets would be removed, and
-// another may be told that it does not run here.
+// TestNotSeenIsNotGone: where the host has nothing left to open a file with, a guest's QEMU is not taken for gone: its
+// sockets would be removed, and another may be told that it does not run here.
 func TestNotSeenIsNotGone(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "web-1")

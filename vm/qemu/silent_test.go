@@ -15,8 +15,8 @@ import (
 
 const listensAt = "GODWIT_TEST_LISTENS"
 
-// TestKillSilent: who listens at a QMP socket is ended if it is a QEMU, and nobody else is; also where nobody can dial it any more, as those who did
-// in vain are still before it.
+// TestKillSilent: who listens at a QMP socket is ended if it is a QEMU, and nobody else is; also where nobody can dial
+// it any more, as those who did in vain are still before it.
 func TestKillSilent(t *testing.T) {
 	if socket := os.Getenv(listensAt); socket != "" {
 		listenAsQEMU(t, socket)

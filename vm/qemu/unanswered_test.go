@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMigrateWithoutAnAnswer: a QEMU that does not answer in time may have begun to send all the same: on an error nothing is under way.
+// TestMigrateWithoutAnAnswer: a QEMU that does not answer in time may have begun to send all the same: on an error
+// nothing is under way.
 func TestMigrateWithoutAnAnswer(t *testing.T) {
 	f, p := newFake(t, "10.0.2")
 	f.set(func() { f.status, f.mute = "active", `"uri"` })

@@ -7,8 +7,8 @@ import (
 	"godwit/vm"
 )
 
-// TestWordsOfQEMUAreShort: what a QEMU says, such as one that its guest has taken over, is shown to people, written into journals
-// and told to other hosts: a line of each at most.
+// TestWordsOfQEMUAreShort: what a QEMU says, such as one that its guest has taken over, is shown to people, written
+// into journals and told to other hosts: a line of each at most.
 func TestWordsOfQEMUAreShort(t *testing.T) {
 	f, p := newFake(t, "10.0.2")
 	long := strings.Repeat("no room\x1b]0;\n", 20_000)

@@ -151,8 +151,9 @@ func (b *Book) readied(p guest.Configure) (netlink.Link, made, error) {
 	return link, made{}, err
 }
 
-// suffices says whether nothing is left to do for a NIC that was made ready, and whose peers were told, than to place its IPv6
-// addresses and what can wait until it is the main one (widen): so it is where all its addresses were placed early.
+// suffices says whether nothing is left to do for a NIC that was made ready, and whose peers were told, than to place
+// its IPv6 addresses and what can wait until it is the main one (widen): so it is where all its addresses were placed
+// early.
 func suffices(ready made, told []uint8, p guest.Configure) bool {
 	return len(told) > 0 && !p.Main && len(ready.early) == len(p.Addrs)
 }

@@ -21,8 +21,8 @@ import (
 // is translated anew), and peers come when they are told of its address, a round trip later. So what
 // it takes to tell them is looked up, and done, before it leaves, as far as nobody notices.
 
-// placeEarly gives the NIC its IPv4 addresses that no NIC has. What comes to those of IPv6 is taken in, and the NIC has them later:
-// it would answer who asks for them, as the guest's new host does, which looks whether they are free.
+// placeEarly gives the NIC its IPv4 addresses that no NIC has. What comes to those of IPv6 is taken in, and the NIC has
+// them later: it would answer who asks for them, as the guest's new host does, which looks whether they are free.
 func (b *Book) placeEarly(m *made) error {
 	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -112,8 +112,8 @@ func say(words []word) error {
 // told says whether peers were told of any of m's addresses.
 func (m made) told() bool { return slices.ContainsFunc(m.words, func(w word) bool { return w.said }) }
 
-// atOnce tells peers of the addresses that the NIC has already, or takes packets to, and has it answer who asks for those of IPv4. It
-// returns by which ids; none: they are not told of all, or by something that Configure is to look at.
+// atOnce tells peers of the addresses that the NIC has already, or takes packets to, and has it answer who asks for
+// those of IPv4. It returns by which ids; none: they are not told of all, or by something that Configure is to look at.
 func (b *Book) atOnce(m made, p guest.Configure) (ids []uint8) {
 	if m.id == 0 {
 		return nil
@@ -147,9 +147,9 @@ func (b *Book) atOnce(m made, p guest.Configure) (ids []uint8) {
 	return ids
 }
 
-// firstFor is how long packets come before what programs do in a guest that has just arrived. All that it does takes so long at
-// first that the kernel leaves packets to a thread of theirs at once, which gets its share alone: joins, and what clients had to
-// say meanwhile, were seen to wait there for 280 ms.
+// firstFor is how long packets come before what programs do in a guest that has just arrived. All that it does takes so
+// long at first that the kernel leaves packets to a thread of theirs at once, which gets its share alone: joins, and
+// what clients had to say meanwhile, were seen to wait there for 280 ms.
 const firstFor = time.Second
 
 // there says whether the NIC still had the addresses that it was given early, and their routes, and gives it those that
@@ -204,8 +204,8 @@ func (b *Book) narrowed(link netlink.Link, addrs []netip.Prefix) {
 	b.narrow[link.Attrs().HardwareAddr.String()] = narrow{link, addrs}
 }
 
-// widen gives the addresses that a NIC has by themselves, and has still, their subnets. Those of IPv6 take in what comes to them by
-// themselves from then on.
+// widen gives the addresses that a NIC has by themselves, and has still, their subnets. Those of IPv6 take in what
+// comes to them by themselves from then on.
 func (b *Book) widen(mac string) error {
 	n, ok := b.narrow[mac]
 	if !ok {

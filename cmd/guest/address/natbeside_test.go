@@ -66,8 +66,8 @@ func (w *besideWorld) announced(t *testing.T) bool {
 
 func own(c guest.Configure) netip.Addr { return c.Addrs[0].Addr() }
 
-// TestLeavesBesideOneThatCannot: behind a NAT, too, an address that nobody needs is withdrawn where somebody needs an older one:
-// connections would keep a subflow there, and clients go on counting it, move by move.
+// TestLeavesBesideOneThatCannot: behind a NAT, too, an address that nobody needs is withdrawn where somebody needs an
+// older one: connections would keep a subflow there, and clients go on counting it, move by move.
 func TestLeavesBesideOneThatCannot(t *testing.T) {
 	w := beside(t)
 	w.configure(t, w.one)
@@ -96,8 +96,8 @@ func TestLeavesBesideOneThatCannot(t *testing.T) {
 	}
 }
 
-// TestNATOfAKeptAddress: what a NAT shows of an address that is kept for somebody stays announced for as long as that is, also when the
-// NIC that was configured with it is used no more, and goes with it.
+// TestNATOfAKeptAddress: what a NAT shows of an address that is kept for somebody stays announced for as long as that
+// is, also when the NIC that was configured with it is used no more, and goes with it.
 func TestNATOfAKeptAddress(t *testing.T) {
 	w := beside(t)
 	w.configure(t, w.one)

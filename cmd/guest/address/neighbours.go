@@ -126,7 +126,8 @@ func announce(link netlink.Link, addrs []netip.Prefix) {
 // a busy guest longer than all the rest of an announcement.
 var frames = newFrames()
 
-// newFrames opens it when it is first needed, and one that could not be opened, as the guest had no descriptor or memory left, the next time.
+// newFrames opens it when it is first needed, and one that could not be opened, as the guest had no descriptor or
+// memory left, the next time.
 func newFrames() func() (int, error) {
 	var mu sync.Mutex
 	socket := -1

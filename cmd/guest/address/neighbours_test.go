@@ -101,7 +101,8 @@ func cameHome(t *testing.T, b *Book) (home guest.Configure) {
 	return home
 }
 
-// TestAnnouncedWhenThereIsADescriptorAgain: a guest that had no descriptor left when it first told its LAN of an address does so when it has.
+// TestAnnouncedWhenThereIsADescriptorAgain: a guest that had no descriptor left when it first told its LAN of an
+// address does so when it has.
 func TestAnnouncedWhenThereIsADescriptorAgain(t *testing.T) {
 	twoNICs(t)
 	link, err := netlink.LinkByName("own0")

@@ -48,7 +48,8 @@ func linkByMAC(mac string) (netlink.Link, error) {
 	return nil, fmt.Errorf("find NIC: no NIC has the MAC %s", mac)
 }
 
-// partOf is the device of which a NIC is a part, and which takes what comes in by it: a bridge, a bond. nil: it stands by itself.
+// partOf is the device of which a NIC is a part, and which takes what comes in by it: a bridge, a bond. nil: it stands
+// by itself.
 func partOf(link netlink.Link) (netlink.Link, error) {
 	master := link.Attrs().MasterIndex
 	if master == 0 {

@@ -59,13 +59,13 @@ func (m made) closeWords() {
 // of an address that may be another's by then. Configure does what has ended.
 const readyFor = 10 * time.Minute
 
-// Ready does beforehand what Configure would do and nobody notices: the NIC is brought up,
-// packets from the addresses that it will have are led out of it, it has the IPv4 ones,
-// by themselves, without their subnet, and takes in what comes to those of IPv6 (takeIn), and answers nobody who asks for them. Configure with the
-// same addresses, table and gateways then does the rest, what peers wait for first (atOnce). A NIC that has addresses of
-// somebody else goes on answering for them, and is given no other before Configure. Without addresses, what
-// was made ready for that NIC is undone: it is down again; so it is after readyFor. Asked again for the same, where all of
-// it is still there, it keeps it for that long again. On an error some of it may be in place; Configure completes it.
+// Ready does beforehand what Configure would do and nobody notices: the NIC is brought up, packets from the addresses
+// that it will have are led out of it, it has the IPv4 ones, by themselves, without their subnet, and takes in what
+// comes to those of IPv6 (takeIn), and answers nobody who asks for them. Configure with the same addresses, table and
+// gateways then does the rest, what peers wait for first (atOnce). A NIC that has addresses of somebody else goes on
+// answering for them, and is given no other before Configure. Without addresses, what was made ready for that NIC is
+// undone: it is down again; so it is after readyFor. Asked again for the same, where all of it is still there, it keeps
+// it for that long again. On an error some of it may be in place; Configure completes it.
 func (b *Book) Ready(p guest.Configure) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -64,7 +64,8 @@ func TestReadyEnds(t *testing.T) {
 	}
 }
 
-// TestReadyAgain: asked again for the same, a NIC stays ready, as it is, for as long again; what somebody took is made again.
+// TestReadyAgain: asked again for the same, a NIC stays ready, as it is, for as long again; what somebody took is made
+// again.
 func TestReadyAgain(t *testing.T) {
 	next := twoNICs(t)[0]
 	var b Book

@@ -61,8 +61,8 @@ func (b *Book) Retire(p guest.Retire) error {
 	return b.forget(old)
 }
 
-// keepNoMore is for addresses that nobody needs any more, and that a call before was to keep: a handover that is tried again may
-// find it so. The NIC that took them over has none of them then, and none lingers for them.
+// keepNoMore is for addresses that nobody needs any more, and that a call before was to keep: a handover that is tried
+// again may find it so. The NIC that took them over has none of them then, and none lingers for them.
 func (b *Book) keepNoMore(p guest.Retire) error {
 	links, err := dump.Links()
 	if err != nil {
@@ -288,8 +288,9 @@ func dropAddr(link netlink.Link, addr netip.Addr) error {
 	return nil
 }
 
-// dropAlone takes an address from a link that has addrs, and no other with it: the kernel takes those of IPv4 that came later to
-// its subnet there, such as somebody else's, together with the first, unless it is told to have the next be that.
+// dropAlone takes an address from a link that has addrs, and no other with it: the kernel takes those of IPv4 that came
+// later to its subnet there, such as somebody else's, together with the first, unless it is told to have the next be
+// that.
 func dropAlone(link netlink.Link, a netlink.Addr, addrs []netlink.Addr) error {
 	if slices.ContainsFunc(addrs, func(o netlink.Addr) bool { return a.IP.To4() != nil && o.Flags&unix.IFA_F_SECONDARY != 0 }) {
 		setting := filepath.Join("/proc/sys/net/ipv4/conf", link.Attrs().Name, "promote_secondaries")

@@ -18,8 +18,8 @@ import (
 // public are the addresses that stand for our own: no NIC has them.
 func (b *Book) public() []netip.Addr { return slices.Collect(maps.Values(b.shown)) }
 
-// shows notes what clients see instead of n's addresses. That is known until those are withdrawn: one that is kept for somebody
-// is of no NIC that was configured with it any more.
+// shows notes what clients see instead of n's addresses. That is known until those are withdrawn: one that is kept for
+// somebody is of no NIC that was configured with it any more.
 func (b *Book) shows(n nic) {
 	for i, told := range announced(n.addrs, n.announce) {
 		own := n.addrs[i].Addr()

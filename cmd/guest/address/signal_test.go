@@ -32,7 +32,8 @@ func TestSignalMakesRoom(t *testing.T) {
 	}
 }
 
-// eightEndpoints are as many as there can be, on addresses whose packets a rule of ours leads, but for those with others' ids.
+// eightEndpoints are as many as there can be, on addresses whose packets a rule of ours leads, but for those with
+// others' ids.
 func eightEndpoints(t *testing.T, add func(string) netip.Prefix, others []uint8) {
 	t.Cleanup(func() { forgetEndpoints(t) })
 	for i := range uint8(mptcp.MaxEndpoints) {

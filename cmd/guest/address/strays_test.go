@@ -152,7 +152,8 @@ func TestStartedAgainInUse(t *testing.T) {
 	}
 }
 
-// TestSpareInUse: a NIC to which a person gave an address serves that while a move is made ready, and after it came to nothing.
+// TestSpareInUse: a NIC to which a person gave an address serves that while a move is made ready, and after it came to
+// nothing.
 func TestSpareInUse(t *testing.T) {
 	next := twoNICs(t)[0]
 	spare, err := netlink.LinkByName("own0")

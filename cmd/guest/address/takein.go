@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A NIC of IPv6 answers for each address that it has, and no setting keeps it from that. What comes to one is taken in all the same
-// where a route says that it is of this machine. Nobody is answered then who asks where it is, no LAN is asked whether it is free, no
-// group joined on it, and nothing begun by it. Such a route goes with its NIC, when that is down, and says that it is ours.
+// A NIC of IPv6 answers for each address that it has, and no setting keeps it from that. What comes to one is taken in
+// all the same where a route says that it is of this machine. Nobody is answered then who asks where it is, no LAN is
+// asked whether it is free, no group joined on it, and nothing begun by it. Such a route goes with its NIC, when that
+// is down, and says that it is ours.
 
 // inMetric is behind that of the route which the kernel has for an address of a NIC.
 const inMetric = 1024

@@ -64,8 +64,9 @@ func answered(t *testing.T, lan string, addr netip.Addr) bool {
 	return used
 }
 
-// TestTakenInUnnoticed: a NIC that is ready for an IPv6 address has it not, and answers nobody who asks for it, also where peers were told
-// of it; what comes to it is taken in. It has it once it is configured, and takes it in by itself once it is the main one.
+// TestTakenInUnnoticed: a NIC that is ready for an IPv6 address has it not, and answers nobody who asks for it, also
+// where peers were told of it; what comes to it is taken in. It has it once it is configured, and takes it in by itself
+// once it is the main one.
 func TestTakenInUnnoticed(t *testing.T) {
 	next, _ := telling(t)
 	next = dual(next)
@@ -122,8 +123,8 @@ func dual(p guest.Configure) guest.Configure {
 	return p
 }
 
-// TestTakenInGoes: nothing of it is left where the guest stays, whoever takes it back: this run of the program, one that was started again
-// since, or nobody, as the guest's own programs took the NIC down.
+// TestTakenInGoes: nothing of it is left where the guest stays, whoever takes it back: this run of the program, one
+// that was started again since, or nobody, as the guest's own programs took the NIC down.
 func TestTakenInGoes(t *testing.T) {
 	next, known := telling(t)
 	next = dual(next)
@@ -166,7 +167,8 @@ func TestTakenInGoes(t *testing.T) {
 	}
 }
 
-// TestTakenInAgain: what somebody took of it is made again when the guest is asked again, and it goes where another address is to be next.
+// TestTakenInAgain: what somebody took of it is made again when the guest is asked again, and it goes where another
+// address is to be next.
 func TestTakenInAgain(t *testing.T) {
 	next, _ := telling(t)
 	next = dual(next)
@@ -198,8 +200,8 @@ func TestTakenInAgain(t *testing.T) {
 	}
 }
 
-// TestTakenInIsTaken: a NIC whose route somebody took since, as it was set down, has its addresses all the same when its peers come; so it has
-// where the guest's program was started again.
+// TestTakenInIsTaken: a NIC whose route somebody took since, as it was set down, has its addresses all the same when
+// its peers come; so it has where the guest's program was started again.
 func TestTakenInIsTaken(t *testing.T) {
 	next, known := telling(t)
 	next = dual(next)
@@ -249,8 +251,8 @@ func TestTakenInIsTaken(t *testing.T) {
 	}
 }
 
-// TestJoinsWhatIsTakenIn: a client that was told of an IPv6 address that the guest is ready for comes to it, and is answered, before the NIC
-// has it: it knows the MAC of that, as the router of the guest's new host does.
+// TestJoinsWhatIsTakenIn: a client that was told of an IPv6 address that the guest is ready for comes to it, and is
+// answered, before the NIC has it: it knows the MAC of that, as the router of the guest's new host does.
 func TestJoinsWhatIsTakenIn(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "ip")

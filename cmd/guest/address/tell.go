@@ -11,15 +11,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Peers that are told of an address come a round trip later. Where they are told just before the guest leaves, that passes while
-// it is on its way: what they say first waits for it where it arrives, and is not what it does there first.
+// Peers that are told of an address come a round trip later. Where they are told just before the guest leaves, that
+// passes while it is on its way: what they say first waits for it where it arrives, and is not what it does there
+// first.
 
 // errCrowd is why peers are not told before a guest leaves: so many would come while it stands still that what holds their
 // packets has no room for them.
 var errCrowd = errors.New("there are too many peers")
 
-// Tell tells peers of the addresses that the NIC was made ready for (Ready), and has it answer who asks for that of IPv4. Configure
-// with the same parameters then finds it done; what makes the NIC ready for something else, or for nothing, takes it back.
+// Tell tells peers of the addresses that the NIC was made ready for (Ready), and has it answer who asks for that of
+// IPv4. Configure with the same parameters then finds it done; what makes the NIC ready for something else, or for
+// nothing, takes it back.
 func (b *Book) Tell(mac string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,8 +75,8 @@ func (b *Book) untell(m made) error {
 	return nil
 }
 
-// dropTold takes back what an earlier run of this program told peers of a spare NIC's addrs before the guest was to leave; nothing else has
-// the NIC say what a NAT shows of them, so that goes, too, where none of its addresses is kept.
+// dropTold takes back what an earlier run of this program told peers of a spare NIC's addrs before the guest was to
+// leave; nothing else has the NIC say what a NAT shows of them, so that goes, too, where none of its addresses is kept.
 func dropTold(link netlink.Link, addrs []netip.Addr, none bool, have []netlink.Addr) error {
 	if len(addrs) == 0 {
 		return nil

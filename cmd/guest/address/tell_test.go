@@ -116,7 +116,8 @@ func TestToldBefore(t *testing.T) {
 	wantOn(t, "the main one", "own0", next.Addrs[0].String())
 }
 
-// TestToldOfBoth: peers are told of the first address of each family, by a pair of ids, and of IPv6 where there is nothing else.
+// TestToldOfBoth: peers are told of the first address of each family, by a pair of ids, and of IPv6 where there is
+// nothing else.
 func TestToldOfBoth(t *testing.T) {
 	four, known := telling(t)
 	both := dual(four)
@@ -152,8 +153,8 @@ func TestToldOfBoth(t *testing.T) {
 	}
 }
 
-// TestToldOfOne: where peers cannot be told of one family, as somebody else has told them of its address since, what they were told of
-// the other is known: it is taken back where the guest stays, and the rest is told where it arrives.
+// TestToldOfOne: where peers cannot be told of one family, as somebody else has told them of its address since, what
+// they were told of the other is known: it is taken back where the guest stays, and the rest is told where it arrives.
 func TestToldOfOne(t *testing.T) {
 	next, known := telling(t)
 	next = dual(next)
@@ -188,8 +189,8 @@ func TestToldOfOne(t *testing.T) {
 	}
 }
 
-// TestToldForNothing: what peers were told is taken back where the guest stays, or gets something else, and they are told of no
-// other address by the same id.
+// TestToldForNothing: what peers were told is taken back where the guest stays, or gets something else, and they are
+// told of no other address by the same id.
 func TestToldForNothing(t *testing.T) {
 	next, known := telling(t)
 	other, shown, asked := next, next, next

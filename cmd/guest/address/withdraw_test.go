@@ -74,8 +74,8 @@ func TestKernelWithoutMPTCP(t *testing.T) {
 	}
 }
 
-// TestNeeded: where one connection has nothing but an old address, others that are left with it are withdrawn all the same: peers
-// go on counting those that are not.
+// TestNeeded: where one connection has nothing but an old address, others that are left with it are withdrawn all the
+// same: peers go on counting those that are not.
 func TestNeeded(t *testing.T) {
 	first, second, next := netip.MustParseAddr("10.8.0.10"), netip.MustParseAddr("10.8.1.10"), netip.MustParseAddr("10.8.2.10")
 	on := func(addrs ...netip.Addr) (c mptcp.Connection) {

@@ -197,7 +197,8 @@ func TestClosedListenerIsReached(t *testing.T) {
 	t.Logf("%+v", joins)
 }
 
-// TestBehindInFamily: a connection that began by IPv6 and goes on by IPv4 is told again of an IPv4 address, as its client has both.
+// TestBehindInFamily: a connection that began by IPv6 and goes on by IPv4 is told again of an IPv4 address, as its
+// client has both.
 func TestBehindInFamily(t *testing.T) {
 	six, four := netip.MustParseAddrPort("[fd09::9]:1000"), netip.MustParseAddrPort("10.9.1.9:1000")
 	for name, c := range map[string]struct {
@@ -250,7 +251,8 @@ func TestNobodyIsToldAgainWhileOthersCome(t *testing.T) {
 	}
 }
 
-// TestCrowdIsToldAgainByTheKernelFirst: while that may reach those who are behind, and there is time for those who are told then.
+// TestCrowdIsToldAgainByTheKernelFirst: while that may reach those who are behind, and there is time for those who are
+// told then.
 func TestCrowdIsToldAgainByTheKernelFirst(t *testing.T) {
 	for name, c := range map[string]struct {
 		joined, behind       int

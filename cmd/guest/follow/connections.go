@@ -46,7 +46,8 @@ func (l *Lists) Connections(addrs []netip.Addr, number uint64, from int) (guest.
 	return part(l.last, number, from), nil
 }
 
-// tellOver leaves those that are over out of a list, but for such as were told before: of short ones a kernel remembers thousands.
+// tellOver leaves those that are over out of a list, but for such as were told before: of short ones a kernel remembers
+// thousands.
 func (l *Lists) tellOver(all *[]guest.Connection) {
 	told := map[pair]bool{}
 	*all = slices.DeleteFunc(*all, func(c guest.Connection) bool {
@@ -73,15 +74,16 @@ func part(all []guest.Connection, number uint64, from int) guest.Connections {
 	return guest.Connections{List: all[from:end], Omitted: len(all) - end, Number: number}
 }
 
-// What a connection takes of a line, bytes, at most: without its subflows' ends, and each of these. (An end of IPv6 has 49 with its
-// quotes, and a comma.)
+// What a connection takes of a line, bytes, at most: without its subflows' ends, and each of these. (An end of IPv6 has
+// 49 with its quotes, and a comma.)
 const (
 	mostOfOne = 256
 	mostOfEnd = 52
 )
 
-// connections are those of the guest, and of containers in it, that have an end on one of addrs. A handshake that waits for its third
-// packet is none yet, and what it will be is not known: a join is no subflow before, nor is MPTCP's first packet an MPTCP connection.
+// connections are those of the guest, and of containers in it, that have an end on one of addrs. A handshake that waits
+// for its third packet is none yet, and what it will be is not known: a join is no subflow before, nor is MPTCP's first
+// packet an MPTCP connection.
 func connections(addrs []netip.Addr) ([]guest.Connection, error) {
 	all := []guest.Connection{}
 	multipath, plain, err := mptcp.All()

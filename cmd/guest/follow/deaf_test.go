@@ -11,9 +11,9 @@ import (
 	"godwit/netstate/mptcp"
 )
 
-// TestDeafBackups: a client with backups moves. Its kernel tells that the address on which the connection began is gone, and of no
-// backup, as it has none by which to send that; nobody ever sends by those, so that nothing is seen to be unanswered. All
-// but the new ones go: an announcement by any of them reaches nobody.
+// TestDeafBackups: a client with backups moves. Its kernel tells that the address on which the connection began is
+// gone, and of no backup, as it has none by which to send that; nobody ever sends by those, so that nothing is seen to
+// be unanswered. All but the new ones go: an announcement by any of them reaches nobody.
 func TestDeafBackups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := netip.MustParseAddr("10.1.1.10")

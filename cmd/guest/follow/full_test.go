@@ -44,8 +44,8 @@ func TestClientThatWasFull(t *testing.T) {
 	}
 }
 
-// TestClientThatWasFullByBothFamilies: as many subflows as its kernel makes come from four addresses of each family, too, as it is
-// told of one of each. Of two moves it followed the first.
+// TestClientThatWasFullByBothFamilies: as many subflows as its kernel makes come from four addresses of each family,
+// too, as it is told of one of each. Of two moves it followed the first.
 func TestClientThatWasFullByBothFamilies(t *testing.T) {
 	setUp(t)
 	client := elsewhere(t)

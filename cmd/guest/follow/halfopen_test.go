@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHalfOpenIsNoConnection: a handshake that waits for its third packet is no connection yet. Of one that is a join, or begins with
-// MPTCP, its kernel does not say so before; as plain TCP it was listed, and told as ended.
+// TestHalfOpenIsNoConnection: a handshake that waits for its third packet is no connection yet. Of one that is a join,
+// or begins with MPTCP, its kernel does not say so before; as plain TCP it was listed, and told as ended.
 func TestHalfOpenIsNoConnection(t *testing.T) {
 	setUp(t)
 	near, far := connect(t, true)

@@ -115,8 +115,9 @@ func (m *Moves) Since(addrs []netip.Addr) (since time.Duration) {
 	return since
 }
 
-// leaves keeps when the client of a connection had left where it was, as gone lead there: when it was heard there last, or just
-// before it came from somewhere else, as of its subflows some may have been idle for long. Those that may be gone are forgotten with all others.
+// leaves keeps when the client of a connection had left where it was, as gone lead there: when it was heard there last,
+// or just before it came from somewhere else, as of its subflows some may have been idle for long. Those that may be
+// gone are forgotten with all others.
 func (m *Moves) leaves(token uint32, gone []mptcp.Subflow, now time.Time) {
 	for _, s := range gone {
 		m.leftAt(token, now.Add(-s.Silent))
@@ -126,8 +127,8 @@ func (m *Moves) leaves(token uint32, gone []mptcp.Subflow, now time.Time) {
 	}
 }
 
-// withdraws is leaves of a client that has withdrawn an address, where it came from somewhere else before: it withdraws all of them, and
-// its kernel tells of those alone by which it can still send.
+// withdraws is leaves of a client that has withdrawn an address, where it came from somewhere else before: it withdraws
+// all of them, and its kernel tells of those alone by which it can still send.
 func (m *Moves) withdraws(token uint32) {
 	if came, noted := m.joined[token]; noted {
 		m.leftAt(token, came.first.Add(-arrivesIn))

@@ -126,7 +126,8 @@ func TestMovesForgets(t *testing.T) {
 	}
 }
 
-// TestWhoLeft: when a client had left where it was is known of those of which a subflow was ended: it was heard there last, or came from somewhere else.
+// TestWhoLeft: when a client had left where it was is known of those of which a subflow was ended: it was heard there
+// last, or came from somewhere else.
 func TestWhoLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, now := &Moves{left: map[uint32]time.Time{}}, time.Now()

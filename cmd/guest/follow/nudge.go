@@ -21,9 +21,9 @@ const (
 	// nudgeSlow is nudgeAfter in terms of the quickest listing, where that is longer: it is so in
 	// a guest with many connections, or a slow one, which has joins to answer first.
 	nudgeSlow = 10
-	// crowd are so many that all of them, told again, take longer than those who were not reached wait for the kernel, which
-	// tells them alone: of 10 000 connections of an emulated guest all had come after 12 s, or, where one was not reached and all
-	// were told again, after 68.
+	// crowd are so many that all of them, told again, take longer than those who were not reached wait for the kernel,
+	// which tells them alone: of 10 000 connections of an emulated guest all had come after 12 s, or, where one was not
+	// reached and all were told again, after 68.
 	crowd = 200
 	// repeatsMost bounds what the kernel is waited for, where somebody chose its default of two minutes.
 	repeatsMost = 15 * time.Second
@@ -42,8 +42,8 @@ func repeats() time.Duration {
 	return min(time.Duration(s)*time.Second, repeatsMost)
 }
 
-// patience is how long nobody has come when those that are behind are told again, and how often after that. Where none of a crowd
-// has come, as to a listener that is closed, the kernel has nothing to tell again.
+// patience is how long nobody has come when those that are behind are told again, and how often after that. Where none
+// of a crowd has come, as to a listener that is closed, the kernel has nothing to tell again.
 func (w *watch) patience() time.Duration {
 	p := max(nudgeAfter, nudgeSlow*w.quick)
 	if w.total() >= crowd && len(w.joined) > 0 {
@@ -165,11 +165,11 @@ func (w *watch) deaf() []mptcp.Subflow {
 	return deaf
 }
 
-// Tidy withdraws those announcements with a port of their own that nobody depends on:
-// each takes a place of the few that there are, and peers that had come already may
-// have made one more subflow there, which counts against their limits at the next
-// move. It is for when the old addresses have been left: the kernel withdraws an announcement by a connection's oldest
-// subflow, and a peer whose subflow there has ended before it hears of it goes on counting it. What it cannot find out it leaves.
+// Tidy withdraws those announcements with a port of their own that nobody depends on: each takes a place of the few
+// that there are, and peers that had come already may have made one more subflow there, which counts against their
+// limits at the next move. It is for when the old addresses have been left: the kernel withdraws an announcement by a
+// connection's oldest subflow, and a peer whose subflow there has ended before it hears of it goes on counting it. What
+// it cannot find out it leaves.
 func Tidy() {
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
@@ -188,7 +188,8 @@ func Tidy() {
 	}
 }
 
-// unneeded are those of endpoints, each with a port, that may all go: no connection depends on one when those before it have.
+// unneeded are those of endpoints, each with a port, that may all go: no connection depends on one when those before it
+// have.
 func unneeded(endpoints []mptcp.Endpoint, connections []mptcp.Connection) (out []mptcp.Endpoint) {
 	var gone []netip.AddrPort
 	for _, e := range endpoints {
@@ -246,8 +247,8 @@ func addWithPort(e mptcp.Endpoint) (err error) {
 	return err
 }
 
-// behindIn says whether somebody is behind whose client is known by an address of the family of addr: a connection that began by
-// IPv6 may have gone on by IPv4.
+// behindIn says whether somebody is behind whose client is known by an address of the family of addr: a connection that
+// began by IPv6 may have gone on by IPv4.
 func (w *watch) behindIn(addr netip.Addr) bool {
 	for _, c := range w.behind {
 		if reaches(guest.AwaitJoin{Addrs: []netip.Addr{addr}}, c) {

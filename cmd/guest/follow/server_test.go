@@ -25,7 +25,8 @@ ip addr add 10.9.4.1/24 dev srv0; ip addr add 10.9.4.2/24 dev srv0; ip link set 
 ip -n CLIENT addr add 10.9.4.9/24 dev c0; ip -n CLIENT link set c0 up`)
 }
 
-// wired makes a client in a namespace, whose c0 is on a wire to our dev; script sets both up, and has CLIENT for the namespace.
+// wired makes a client in a namespace, whose c0 is on a wire to our dev; script sets both up, and has CLIENT for the
+// namespace.
 func wired(t *testing.T, name, dev, script string) (client string) {
 	t.Helper()
 	need.Root(t)

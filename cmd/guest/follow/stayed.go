@@ -14,8 +14,8 @@ type Stayed struct {
 	tokens map[uint32]bool
 }
 
-// toldFor is how long those that did not come the last time are waited for when they have been told again: as long as others,
-// whose peers answer the announcement and accept no address, would hold up every move by the whole limit.
+// toldFor is how long those that did not come the last time are waited for when they have been told again: as long as
+// others, whose peers answer the announcement and accept no address, would hold up every move by the whole limit.
 const toldFor = time.Second
 
 func (s *Stayed) last() map[uint32]bool {

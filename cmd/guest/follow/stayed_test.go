@@ -9,8 +9,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestStayedBefore: one that did not come the last time, although its peer answers, is waited for until it has been told once more,
-// and no longer; beside one that is waited for the first time it costs nothing.
+// TestStayedBefore: one that did not come the last time, although its peer answers, is waited for until it has been
+// told once more, and no longer; beside one that is waited for the first time it costs nothing.
 func TestStayedBefore(t *testing.T) {
 	setUp(t)
 	connect(t, true)
@@ -51,7 +51,8 @@ func TestStayedBefore(t *testing.T) {
 	}
 }
 
-// TestToldBefore: who did not come the last time is told again before the wait ends, also where that was put off, as somebody was about to come.
+// TestToldBefore: who did not come the last time is told again before the wait ends, also where that was put off, as
+// somebody was about to come.
 func TestToldBefore(t *testing.T) {
 	for name, c := range map[string]struct {
 		came, told time.Duration // ago; told 0: never

@@ -107,8 +107,8 @@ func TestUnableOneCostsNobodyElse(t *testing.T) {
 	awaitAccepted(t, near, func(n string) bool { return n == "1" })
 }
 
-// TestTidyAfterCutShort: what was announced again is withdrawn also where the wait was cut short, as by an agent that ended, or the
-// program was started again since: nobody was told of it. Somebody else's endpoint with a port stays.
+// TestTidyAfterCutShort: what was announced again is withdrawn also where the wait was cut short, as by an agent that
+// ended, or the program was started again since: nobody was told of it. Somebody else's endpoint with a port stays.
 func TestTidyAfterCutShort(t *testing.T) {
 	setUp(t)
 	connect(t, true)

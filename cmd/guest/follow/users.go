@@ -69,8 +69,8 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 	return users, nil
 }
 
-// forwarded are the connections that the guest forwards in the name of addrs. A kernel that never tells them keeps nobody from knowing
-// the others; one that does not just now leaves it unknown who needs addrs.
+// forwarded are the connections that the guest forwards in the name of addrs. A kernel that never tells them keeps
+// nobody from knowing the others; one that does not just now leaves it unknown who needs addrs.
 func forwarded(addrs []netip.Addr) ([]conntrack.Connection, error) {
 	all, err := conntrack.Translated(addrs)
 	if errors.Is(err, conntrack.ErrUnsupported) {

@@ -32,7 +32,8 @@ func TestUsersOfOneServer(t *testing.T) {
 	}
 }
 
-// TestSilentTracking: where the kernel does not tell what it forwards, such as without its module, the guest's own sockets are known all the same.
+// TestSilentTracking: where the kernel does not tell what it forwards, such as without its module, the guest's own
+// sockets are known all the same.
 func TestSilentTracking(t *testing.T) {
 	need.Program(t, "nft")
 	setUp(t)

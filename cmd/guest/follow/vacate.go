@@ -9,13 +9,14 @@ import (
 	"godwit/netstate/mptcp"
 )
 
-// vacatedFor is how long after a withdrawal those who hear of it are told again: their kernels take note of it somewhat later, and
-// refuse what comes before.
+// vacatedFor is how long after a withdrawal those who hear of it are told again: their kernels take note of it somewhat
+// later, and refuse what comes before.
 const vacatedFor = 300 * time.Millisecond
 
-// vacate withdraws announcements of old addresses that nobody needs any more, for those that are behind. A peer that had as
-// many subflows as its kernel makes, as it was told again for somebody else's sake or is known by both families, takes no address,
-// also when it has room again, before one that it took is withdrawn (net/mptcp's accept_addr). some: there were any.
+// vacate withdraws announcements of old addresses that nobody needs any more, for those that are behind. A peer that
+// had as many subflows as its kernel makes, as it was told again for somebody else's sake or is known by both families,
+// takes no address, also when it has room again, before one that it took is withdrawn (net/mptcp's accept_addr). some:
+// there were any.
 func (w *watch) vacate() (some bool) {
 	endpoints, err := mptcp.Endpoints()
 	if err != nil || len(w.vacant(endpoints, slices.Collect(maps.Values(w.behind)))) == 0 {
@@ -59,7 +60,8 @@ func (w *watch) vacant(endpoints []mptcp.Endpoint, connections []mptcp.Connectio
 	return out
 }
 
-// lives says whether c goes on without some of its subflows: it has another on which its client answers, or one on a new address.
+// lives says whether c goes on without some of its subflows: it has another on which its client answers, or one on a
+// new address.
 func (w *watch) lives(c mptcp.Connection, without func(mptcp.Subflow) bool) bool {
 	since := time.Since(w.start)
 	return slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool {

@@ -9,8 +9,8 @@ import (
 	"godwit/netstate/mptcp"
 )
 
-// TestVacant: of the announcements of old addresses those go that somebody took who is behind, and that nobody needs: each who has
-// come by them is on the next address, or his client answers on what stays.
+// TestVacant: of the announcements of old addresses those go that somebody took who is behind, and that nobody needs:
+// each who has come by them is on the next address, or his client answers on what stays.
 func TestVacant(t *testing.T) {
 	next := netip.MustParseAddr("10.9.1.3")
 	endpoints := []mptcp.Endpoint{

@@ -125,8 +125,8 @@ func TestKernelThreadsAreFound(t *testing.T) {
 	}
 }
 
-// TestResetAfterAKill: what a run of the program has raised, and was killed before it gave it back, is as it was when the next has begun;
-// what somebody else has chosen stays.
+// TestResetAfterAKill: what a run of the program has raised, and was killed before it gave it back, is as it was when
+// the next has begun; what somebody else has chosen stays.
 func TestResetAfterAKill(t *testing.T) {
 	pid, name := stand(t)
 	killed := &Threads{name: name}

@@ -2,8 +2,8 @@ package lastingtest
 
 import "syscall"
 
-// WithoutDescriptors does something while this process can open nothing (EMFILE, RLIMIT_NOFILE of getrlimit(2)). The error is
-// of the limit.
+// WithoutDescriptors does something while this process can open nothing (EMFILE, RLIMIT_NOFILE of getrlimit(2)). The
+// error is of the limit.
 func WithoutDescriptors(do func()) error {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {

@@ -9,7 +9,8 @@
 //	exec COMMAND                                        start a shell command
 //	setup COMMAND                                       run a shell command to its end, which must be a good one
 //
-// Sizes and rates are written as everywhere in a scenario (package units). It is pure: the scenario's checker and the guest share it.
+// Sizes and rates are written as everywhere in a scenario (package units). It is pure: the scenario's checker and the
+// guest share it.
 package workload
 
 import (

@@ -123,8 +123,8 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestShort: on a terminal with fewer rows than the block has lines, the cursor comes back to the block's beginning, and what is
-// left out is said. Nobody knows the rows of some terminals.
+// TestShort: on a terminal with fewer rows than the block has lines, the cursor comes back to the block's beginning,
+// and what is left out is said. Nobody knows the rows of some terminals.
 func TestShort(t *testing.T) {
 	up := regexp.MustCompile(`\x1b\[([0-9]+)A`)
 	for rows, want := range map[int]string{0: "flow10", 17: "flow10", 16: "and 2 more lines", 10: "and 8 more lines", 3: "and 15 more lines", 2: "demo", 1: "demo"} {

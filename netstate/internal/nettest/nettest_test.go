@@ -10,7 +10,8 @@ import (
 	"godwit/netstate/netns"
 )
 
-// TestSweep: what a test's process left that was killed goes as the next one begins; what a process that lives has made stays, and what is none of ours.
+// TestSweep: what a test's process left that was killed goes as the next one begins; what a process that lives has made
+// stays, and what is none of ours.
 func TestSweep(t *testing.T) {
 	need.Root(t)
 	killed := exec.CommandContext(t.Context(), "true")

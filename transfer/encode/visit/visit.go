@@ -82,8 +82,8 @@ func (f *File) Content(index uint64, dst []byte) error {
 	return err
 }
 
-// Hashes calls yield for the pages that are there, in runs of up to most, by rising number:
-// pages.Fast of each, 0 for a page of zeros. At most total pages are read. It ends early, without an error, when yield says so.
+// Hashes calls yield for the pages that are there, in runs of up to most, by rising number: pages.Fast of each, 0 for a
+// page of zeros. At most total pages are read. It ends early, without an error, when yield says so.
 func (f *File) Hashes(ctx context.Context, most, total int, yield func(first uint64, hashes []uint64) bool) error {
 	if f.seal != nil {
 		return f.sealedHashes(ctx, most, total, yield)

@@ -83,7 +83,8 @@ func TestSyncSkipsWhatIsOld(t *testing.T) {
 	}
 }
 
-// TestAnsweredTwice: an agent that answers a command twice is asked anew, and what it said too much is taken for no later one's answer.
+// TestAnsweredTwice: an agent that answers a command twice is asked anew, and what it said too much is taken for no
+// later one's answer.
 func TestAnsweredTwice(t *testing.T) {
 	said := 0
 	socket := agent(t, func(command string, id int64, out net.Conn) {
@@ -125,8 +126,8 @@ func lyingAgent(t *testing.T, interfaces, want string) {
 	}
 }
 
-// TestLongInfo: lists of names of devices that are as long as an answer may be are taken apart once, and not for each NIC: a guest with
-// thousands of both would keep a processor of its host busy for hours.
+// TestLongInfo: lists of names of devices that are as long as an answer may be are taken apart once, and not for each
+// NIC: a guest with thousands of both would keep a processor of its host busy for hours.
 func TestLongInfo(t *testing.T) {
 	const nics, names = 200, 100_000
 	one := func(n int) string {
@@ -187,8 +188,8 @@ func saying(t *testing.T, came status, interfaces string) *Client {
 	return c
 }
 
-// TestLongWords: however much a guest says where something else was asked, no error is longer than a line, which people are shown and reports keep,
-// and none moves a terminal.
+// TestLongWords: however much a guest says where something else was asked, no error is longer than a line, which people
+// are shown and reports keep, and none moves a terminal.
 func TestLongWords(t *testing.T) {
 	long := strings.Repeat("\x1b[2J", 10_000)
 	info := status{Exited: true, Out: "6.1.0\nboot\n1.0\n1\n.\n.\n."}

@@ -10,9 +10,9 @@ import (
 	"godwit/vm/guest"
 )
 
-// multipathScript lists in the same way as socketScript, after a line "mptcp", the MPTCP connections by the ends with which they began:
-// whatever subflows they have by now, and in which order ss has these, that names them. One line "unlisted" says that ss or the kernel
-// (mptcp_diag) cannot.
+// multipathScript lists in the same way as socketScript, after a line "mptcp", the MPTCP connections by the ends with
+// which they began: whatever subflows they have by now, and in which order ss has these, that names them. One line
+// "unlisted" says that ss or the kernel (mptcp_diag) cannot.
 const multipathScript = `
 echo mptcp
 { ss -HOnMai 2>/dev/null || :; } | awk 'NF { n++ }
@@ -48,9 +48,9 @@ func (c *Client) beganOf(ctx context.Context, behind map[string]socket) map[stri
 // shortToken is a token without the zeros that ss puts before a subflow's, and before a connection's not.
 func shortToken(token string) string { return strings.TrimLeft(token, "0") }
 
-// Connections lists the guest's connections that have an end on one of addrs. An MPTCP
-// connection is named by the ends with which it began; one that fell back counts as TCP,
-// and that it did is not known. A handshake that waits for its third packet is none yet: what it will be is not known, as it may be a join.
+// Connections lists the guest's connections that have an end on one of addrs. An MPTCP connection is named by the ends
+// with which it began; one that fell back counts as TCP, and that it did is not known. A handshake that waits for its
+// third packet is none yet: what it will be is not known, as it may be a join.
 func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (guest.Connections, error) {
 	table, err := c.list(ctx, socketScript+"\n"+multipathScript+forwardedScript(addrs))
 	if err != nil {

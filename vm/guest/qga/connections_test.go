@@ -42,8 +42,9 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// beforeMove and afterMove are TCP sockets of a guest around a move, in an order that ss may have them in: a connection of a client with two
-// addresses, one that stayed behind, one whose subflows are gone, one that fell back. multipath are its MPTCP connections, both times.
+// beforeMove and afterMove are TCP sockets of a guest around a move, in an order that ss may have them in: a connection
+// of a client with two addresses, one that stayed behind, one whose subflows are gone, one that fell back. multipath
+// are its MPTCP connections, both times.
 const (
 	beforeMove = `ESTAB 10.1.1.10:80 10.9.2.2:50737 token:0a(id:1)/0000aa01(id:0) rtt:1/1
 ESTAB 10.1.1.10:80 10.9.1.2:4001 token:0a(id:0)/0000aa01(id:0) rtt:1/1

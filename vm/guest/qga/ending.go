@@ -10,8 +10,8 @@ import (
 // endLimit bounds how long a script that nobody waits for any more is tried to be ended: the guest may stand still.
 const endLimit = 2 * time.Second
 
-// running is a script under way in the guest. All that it starts has its mark in the environment, also where the agent's answer, with its PID,
-// was not waited for.
+// running is a script under way in the guest. All that it starts has its mark in the environment, also where the
+// agent's answer, with its PID, was not waited for.
 type running struct {
 	mark string
 	pid  int64 // 0: not known
@@ -34,7 +34,8 @@ func (r *running) end() map[string]any {
 	return map[string]any{"path": "/bin/sh", "arg": []string{"-c", ending, r.mark, strconv.FormatInt(r.pid, 10)}}
 }
 
-// endLater ends a script beside what its caller goes on with, which has waited for it long enough. The connection stays open for that.
+// endLater ends a script beside what its caller goes on with, which has waited for it long enough. The connection stays
+// open for that.
 func (c *Client) endLater(ctx context.Context, r *running) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -107,9 +107,9 @@ func runner(t *testing.T, begun func()) *Client {
 	return c
 }
 
-// TestCutOffScriptIsEnded: a script that is not waited for any more, as a limit has passed or its caller has gone on, does not go on in the guest;
-// nor does what it has started, be it in a session of its own. So it is where the agent's answer that it has begun came too late, and where the connection is
-// closed at once.
+// TestCutOffScriptIsEnded: a script that is not waited for any more, as a limit has passed or its caller has gone on,
+// does not go on in the guest; nor does what it has started, be it in a session of its own. So it is where the agent's
+// answer that it has begun came too late, and where the connection is closed at once.
 func TestCutOffScriptIsEnded(t *testing.T) {
 	need.Program(t, "grep")
 	need.Program(t, "setsid")

@@ -30,8 +30,8 @@ FIN-WAIT-2 0 0 10.1.1.10:80 10.9.1.7:4004 ino:38 sk:9 <-> cubic rtt:1/1
 FIN-WAIT-2 0 0 10.1.1.10:80 10.9.1.7:4005 timer:(timewait,59sec,0) ino:0 sk:a <-> cubic rtt:1/1
 `
 
-// alsoListed is what ss says beside that of two connections that fell back after their handshake, one of which the guest has closed, where it lists
-// MPTCP connections, too.
+// alsoListed is what ss says beside that of two connections that fell back after their handshake, one of which the
+// guest has closed, where it lists MPTCP connections, too.
 const alsoListed = `tcp ESTAB 0 0 10.1.1.10:80 10.9.1.8:4006 ino:39 sk:b <-> tcp-ulp-mptcp flags:Mec token:0000(id:0)/0ab12cd0(id:0) seq:1 cubic rtt:1/1
 tcp FIN-WAIT-2 0 0 10.1.1.10:80 10.9.1.8:4007 ino:40 sk:c <-> tcp-ulp-mptcp flags:Mec token:0000(id:0)/c0ffee00(id:0) seq:1 cubic rtt:1/1
 mptcp LISTEN 0 128 10.1.1.10:80 0.0.0.0:* ino:30 sk:d cgroup:/ <->
@@ -40,8 +40,8 @@ mptcp ESTAB 0 0 10.1.1.10:80 10.9.1.8:4006 ino:39 sk:f <-> subflows_max:2 fallba
 mptcp FIN-WAIT-2 0 0 10.1.1.10:80 10.9.1.8:4007 ino:40 sk:g <-> subflows_max:2 fallback remote_key token:c0ffee00 write_seq:1
 `
 
-// TestFellBack: a connection of the guest's with a peer that has no MPTCP is a plain one, also once the guest has closed it on its side; the first
-// subflow of one by MPTCP looks like it but for its flags. By every awk.
+// TestFellBack: a connection of the guest's with a peer that has no MPTCP is a plain one, also once the guest has
+// closed it on its side; the first subflow of one by MPTCP looks like it but for its flags. By every awk.
 func TestFellBack(t *testing.T) {
 	need.Program(t, "awk")
 	for _, awk := range []string{"awk", "busybox", "gawk", "mawk", "original-awk"} {

@@ -12,9 +12,10 @@ import (
 	"godwit/internal/need"
 )
 
-// tracked is what a Debian 12 guest with Docker had: a published port, by IPv6 too, what a container asked for, a port of the guest's own that
-// goes by another number, a connection that is over, one that names are asked by, one of containers' with a service that is no address of the guest's,
-// one that a container began with a service elsewhere, one that the guest passes on to another node in its own name, and one of a flow table.
+// tracked is what a Debian 12 guest with Docker had: a published port, by IPv6 too, what a container asked for, a port
+// of the guest's own that goes by another number, a connection that is over, one that names are asked by, one of
+// containers' with a service that is no address of the guest's, one that a container began with a service elsewhere,
+// one that the guest passes on to another node in its own name, and one of a flow table.
 const tracked = `ipv4     2 tcp      6 431999 ESTABLISHED src=10.3.0.2 dst=10.1.1.10 sport=40000 dport=80 src=172.17.0.2 dst=10.3.0.2 sport=8080 dport=40000 [ASSURED] mark=0 zone=0 use=2
 ipv6     10 tcp      6 119 FIN_WAIT src=fd00:0003:0000:0000:0000:0000:0000:0002 dst=fd00:0001:0001:0000:0000:0000:0000:000a sport=40001 dport=80 src=fd00:0017:0000:0000:0000:0000:0000:0002 dst=fd00:0003:0000:0000:0000:0000:0000:0002 sport=8080 dport=40001 [ASSURED] mark=0 zone=0 use=2
 ipv4     2 tcp      6 431999 ESTABLISHED src=172.17.0.2 dst=10.3.0.9 sport=50000 dport=443 src=10.3.0.9 dst=10.1.1.10 sport=443 dport=50000 [ASSURED] mark=0 zone=0 use=2
@@ -27,7 +28,8 @@ ipv4     2 tcp      6 300 CLOSE_WAIT src=10.3.0.2 dst=10.1.1.10 sport=40004 dpor
 ipv4     2 tcp      6 src=10.3.0.2 dst=10.1.1.10 sport=40005 dport=80 src=172.17.0.2 dst=10.3.0.2 sport=8080 dport=40005 [OFFLOAD] mark=0 zone=0 use=3
 `
 
-// TestForwarded: of what is tracked only what others speak to by the addresses asked for is told, which may be tens of thousands; by every awk.
+// TestForwarded: of what is tracked only what others speak to by the addresses asked for is told, which may be tens of
+// thousands; by every awk.
 func TestForwarded(t *testing.T) {
 	need.Program(t, "awk")
 	file := filepath.Join(t.TempDir(), "tracked")

@@ -14,8 +14,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// FuzzAgent: whatever an agent in a guest answers, and its programs print there, no more of it is taken than a guest may have, and why
-// something cannot be done is one line that can be shown.
+// FuzzAgent: whatever an agent in a guest answers, and its programs print there, no more of it is taken than a guest
+// may have, and why something cannot be done is one line that can be shown.
 func FuzzAgent(f *testing.F) {
 	const info = "6.1.0\n0c5e\n12.5\n1\n. eth0/disable_ipv6\n. br0\n. eth1\nadd_addr_accepted 8 subflows 8\n"
 	const nics = `[{"name":"eth0","hardware-address":"52:54:00:00:00:01","ip-addresses":[{"ip-address":"10.1.1.5","prefix":24}]}]`

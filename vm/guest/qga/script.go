@@ -105,7 +105,8 @@ mainly() { seen=
 	done; }`, rulePriority, guest.RuleProtocol, guest.FirstTable, guest.FirstTable+keepTables+guest.Tables, ofKind(""), ofKind("_slave"), mostEndpoints)
 }
 
-// ofKind is a shell's pattern of links that lie over others, or, by that ending, are parts of those, as ip shows their details in one line.
+// ofKind is a shell's pattern of links that lie over others, or, by that ending, are parts of those, as ip shows their
+// details in one line.
 func ofKind(ending string) string {
 	var all []string
 	for _, kind := range guest.KindsAbove {

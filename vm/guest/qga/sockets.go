@@ -36,9 +36,9 @@ if (state[i] != "FIN-WAIT-2" || token[i] == "-" && has[i]) print state[i], ends[
 echo udp
 printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
 
-// forwardedScript lists in the same way, after a line "tcp", the connections of TCP that the guest forwards for containers in the name of
-// addrs, as package conntrack tells them. A kernel that does not tell them keeps nobody from knowing the others. It takes its time where
-// there are tens of thousands: only who wants them asks.
+// forwardedScript lists in the same way, after a line "tcp", the connections of TCP that the guest forwards for
+// containers in the name of addrs, as package conntrack tells them. A kernel that does not tell them keeps nobody from
+// knowing the others. It takes its time where there are tens of thousands: only who wants them asks.
 func forwardedScript(addrs []netip.Addr) string {
 	var own strings.Builder
 	for _, addr := range addrs {

@@ -140,7 +140,8 @@ func (c *Client) read(lines *bufio.Scanner) {
 	close(c.done)
 }
 
-// answer hands an answer to who waits for it. One that nobody waits for was asked for by one who gave up, or by another client.
+// answer hands an answer to who waits for it. One that nobody waits for was asked for by one who gave up, or by another
+// client.
 func (c *Client) answer(of json.RawMessage, r reply) {
 	id, err := strconv.ParseUint(string(of), 10, 64)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"unicode"
 )
 
-// FuzzClient: whatever stands behind a socket says, a client ends with it, and what it says of that is one line that can be shown.
+// FuzzClient: whatever stands behind a socket says, a client ends with it, and what it says of that is one line that
+// can be shown.
 func FuzzClient(f *testing.F) {
 	const (
 		hello = `{"QMP": {"version": {"qemu": {"micro": 2, "minor": 0, "major": 10}}, "capabilities": ["oob"]}}` + "\n"
