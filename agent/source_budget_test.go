@@ -185,7 +185,7 @@ func TestForecastBeyondTheBudget(t *testing.T) {
 func TestForecastOfWhatFollows(t *testing.T) {
 	for _, mode := range []string{"postcopy", "hybrid"} {
 		for limit, follows := range map[int64]bool{0: true, 100_000: false} {
-			m, n := budgeted(t, mode, 300*time.Millisecond, 200*time.Millisecond)
+			m, n := budgeted(t, mode, 300*time.Millisecond, 400*time.Millisecond)
 			agenttest.Refused(t, mode, m.budgetFits(n), "")
 			m.bandwidth.Set(limit)
 			m.predict(t.Context(), n, &sample.Basis{Bytes: 160 << 20, Content: 160 << 20, Ratio: 1, Again: 1, DirtyRate: 15e6, Written: 32 << 20})
@@ -204,7 +204,7 @@ func TestLimitTooLow(t *testing.T) {
 	look := policy.Look{At: time.Hour, Round: 2, Remaining: 5e6, Goodput: 12_500, Tail: policy.PackedTail}
 	for _, mode := range []string{"hybrid", "postcopy"} {
 		for limit, want := range map[int64]policy.Verdict{0: policy.Go, 1_000_000: policy.Go, 100_000: policy.GiveUp} {
-			m, _ := budgeted(t, mode, 300*time.Millisecond, 20*time.Millisecond)
+			m, _ := budgeted(t, mode, 300*time.Millisecond, 400*time.Millisecond)
 			m.bandwidth.Set(limit)
 			m.work.rounds.See(0, 1)
 			m.work.rounds.See(time.Second, 2)

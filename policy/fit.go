@@ -197,7 +197,12 @@ func (c *Copying) begin(pass, left int64, l Look) {
 // ends it now, or its limit. Over a path that got slow a pass may be longer than the shortest, and shorter than the
 // one before.
 func (c *Copying) Barely(at time.Duration) bool {
-	return c.stale >= staleRounds && !c.shorter && !c.Fits() && at-c.gained > barely+c.begun
+	return !c.shorter && c.stuck(at)
+}
+
+// stuck is Barely, also where this pass is shorter than the one before: as they come, one may be, and the next fits.
+func (c *Copying) stuck(at time.Duration) bool {
+	return c.stale >= staleRounds && !c.Fits() && at-c.gained > barely+c.begun
 }
 
 // See takes a look and decides. What remains is exact when a round has just
@@ -208,7 +213,7 @@ func (c *Copying) See(l Look) Verdict {
 	if pass == c.pass && left < c.least {
 		c.least, c.gained = left, l.At
 	}
-	unfit, chance := Wait, c.Barely(l.At)
+	unfit, chance := Wait, c.stuck(l.At)
 	if c.late(l.At) {
 		unfit = GiveUp
 	}

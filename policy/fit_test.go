@@ -233,6 +233,28 @@ func TestBarely(t *testing.T) {
 	}
 }
 
+// TestFirstThatFits: the first round that meets the budget ends a copy whose rounds get no shorter, whatever the one before
+// it was.
+func TestFirstThatFits(t *testing.T) {
+	for name, lefts := range map[string][]int64{
+		"they are as long":     {90, 18, 20, 20, 20, 20, 20, 20, 9},
+		"the last was shorter": {90, 18, 20, 20, 20, 20, 22, 19, 9},
+	} {
+		copying, at := Copying{Budget: 10 * time.Second, RTT: 20 * ms}, time.Duration(0)
+		for i, left := range lefts {
+			want := Wait
+			if i == len(lefts)-1 {
+				want = Go
+			}
+			look := Look{At: at, Round: int64(i + 1), Remaining: left*mega - tail, Goodput: mega}
+			if got := copying.See(look); got != want {
+				t.Errorf("%s: pass %d of %d MB: %v, want %v", name, i+1, left, got, want)
+			}
+			at += time.Duration(left) * time.Second
+		}
+	}
+}
+
 // TestBarelyAfterSlower: over a path that got slow in a late round none is as short for long as the shortest before,
 // though each is shorter than the one before: rounds do get shorter, until they do not.
 func TestBarelyAfterSlower(t *testing.T) {

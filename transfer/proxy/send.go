@@ -153,11 +153,12 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 		}
 		rest = rest[n:]
 	}
-	s.mu.Lock()
-	s.tail, s.tailPlain, s.devices = int64(len(packed)), int64(len(e.Whole)), e.Devices
+	var read []uint64
 	if s.early.Load() {
-		s.loads = loads(s.prologue, e.Whole[:e.Devices])
+		read = loads(s.prologue, e.Whole[:e.Devices])
 	}
+	s.mu.Lock()
+	s.tail, s.tailPlain, s.devices, s.loads = int64(len(packed)), int64(len(e.Whole)), e.Devices, read
 	s.mu.Unlock()
 	select {
 	case s.tailed <- struct{}{}:

@@ -47,12 +47,15 @@ func (p *Prologue) At(address uint64) (page uint64, ok bool) {
 		}
 	}
 	const high = 4 << 30
-	below := uint64(3 << 30) // where there is more than fits
+	below, fits := uint64(3<<30), int64(0xe0000000) // hw/i386/pc_piix.c: below, where there is as much as that
 	if strings.Contains(p.Machine, "q35") {
-		below = 2 << 30
+		below, fits = 2<<30, 0xb0000000 // hw/i386/pc_q35.c
 	}
-	if address >= high {
+	switch {
+	case address >= high:
 		address = address - high + below
+	case address >= below && int64(memory.Length) >= fits:
+		return 0, false // devices
 	}
 	page = address / PageSize
 	return memory.First + page, page < memory.Pages()

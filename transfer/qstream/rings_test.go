@@ -108,7 +108,12 @@ func TestAt(t *testing.T) {
 		{"pc-q35-10.0", 1 << 30, 1 << 30, 0, false},
 		{"pc-q35-10.0", 4 << 30, 4<<30 + 4096, 1<<19 + 1, true},
 		{"pc-q35-10.0", 4 << 30, 6 << 30, 0, false},
+		{"pc-q35-10.0", 2816<<20 - 4096, 2816<<20 - 8192, 2816<<8 - 2, true},
+		{"pc-q35-10.0", 8 << 30, 2<<30 - 1, 1<<19 - 1, true},
+		{"pc-q35-10.0", 8 << 30, 2 << 30, 0, false},
+		{"pc-q35-10.0", 8 << 30, 0xfff00000, 0, false},
 		{"pc-i440fx-7.2", 4 << 30, 4 << 30, 3 << 18, true},
+		{"pc-i440fx-7.2", 4 << 30, 0xc0000000, 0, false},
 		{"pc-i440fx-7.2", 4 << 30, 1<<64 - 1, 0, false},
 	} {
 		blocks, err := qstream.Layout([]qstream.Block{{Name: "rom", Length: 8192}, {Name: "pc.ram", Length: c.memory}, {Name: "vga", Length: 1 << 20}})
