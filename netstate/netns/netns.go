@@ -81,20 +81,33 @@ func share() error {
 }
 
 // longestAlone bounds for how long alone waits: anybody may lock a folder that everybody may read.
-const longestAlone = 2 * time.Second
+const longestAlone = 10 * time.Second
 
-// alone returns once nobody else of us makes a namespace, or takes back what share made, until what it returns is called: of
-// one that is made as the last other one ends the mount would lie below what share makes next, where nobody could end it. A
-// lock on the folder itself would keep it mounted.
+// alone returns once nobody else of us makes a namespace, or takes back what share made, until what it returns is
+// called: of one that is made as the last other one ends the mount would lie below what share makes next, where nobody
+// could end it. A lock on the folder itself would keep it mounted.
 func alone() (done func()) {
 	dir, err := os.Open(filepath.Dir(folder))
 	if err != nil {
 		return func() {}
 	}
-	for until := time.Now().Add(longestAlone); unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil && time.Now().Before(until); {
-		time.Sleep(5 * time.Millisecond)
+	locked := make(chan struct{})
+	go func() { // who asks from time to time may never find it free
+		defer close(locked)
+		for errors.Is(unix.Flock(int(dir.Fd()), unix.LOCK_EX), unix.EINTR) { // by a signal
+		}
+	}()
+	unlock := func() {
+		<-locked
+		dir.Close()
 	}
-	return func() { dir.Close() }
+	select {
+	case <-locked:
+		return unlock
+	case <-time.After(longestAlone):
+		go unlock()
+		return func() {}
+	}
 }
 
 // unshare takes that back when no namespace has a name any more: the kernel refuses otherwise, which is no matter.

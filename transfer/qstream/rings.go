@@ -54,7 +54,7 @@ func (p *Prologue) At(address uint64) (page uint64, ok bool) {
 	switch {
 	case address >= high:
 		address = address - high + below
-	case address >= below && int64(memory.Length) >= fits:
+	case address >= below && memory.Length >= fits:
 		return 0, false // devices
 	}
 	page = address / PageSize
