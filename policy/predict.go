@@ -212,8 +212,8 @@ func share(dirty, handles float64) float64 { return min(dirty/handles, mostAgain
 func (f Facts) pause(first, dirty, handles float64, follows bool) Look {
 	left := f.written(min(dirty, mostAgain*handles), between.Seconds())
 	look := Look{Remaining: int64(left * f.Again * framing), Tail: f.Tail, Work: seconds(f.handling(left))}
-	if share := share(dirty, handles); share >= converging && !follows {
-		most := share * share * first
+	if part := share(dirty, handles); part >= converging && !follows {
+		most := part * part * first
 		if f.Written > 0 {
 			most = min(most, f.settled(dirty, handles)*f.Again*framing)
 		}

@@ -65,16 +65,22 @@ func TestNoDuplicateAddressDetection(t *testing.T) {
 	}
 }
 
-func tentative(t *testing.T, device string, addr netip.Addr) bool {
+// v6On is a NIC, and its IPv6 addresses.
+func v6On(t *testing.T, device string) (link netlink.Link, all []netlink.Addr) {
 	t.Helper()
 	link, err := netlink.LinkByName(device)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := dump.Addrs(link, netlink.FAMILY_V6)
-	if err != nil {
+	if all, err = dump.Addrs(link, netlink.FAMILY_V6); err != nil {
 		t.Fatal(err)
 	}
+	return link, all
+}
+
+func tentative(t *testing.T, device string, addr netip.Addr) bool {
+	t.Helper()
+	_, all := v6On(t, device)
 	for _, a := range all {
 		if a.IP.Equal(addr.AsSlice()) {
 			return a.Flags&unix.IFA_F_TENTATIVE != 0

@@ -16,7 +16,6 @@ import (
 
 	"godwit/internal/need"
 	"godwit/netstate"
-	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 	"godwit/netstate/netns"
 	"godwit/vm/guest"
@@ -27,20 +26,14 @@ import (
 // sixOn are what a NIC has of IPv6, but for link-local ones, and the addresses to which packets are taken in by it.
 func sixOn(t *testing.T, name string) (has, taken []netip.Addr) {
 	t.Helper()
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := dump.Addrs(link, netlink.FAMILY_V6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	link, all := v6On(t, name)
 	for _, a := range all {
 		if addr, ok := netip.AddrFromSlice(a.IP); ok && !addr.IsLinkLocalUnicast() {
 			has = append(has, addr)
 		}
 	}
-	if taken, err = takenIn(link); err != nil {
+	taken, err := takenIn(link)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return has, taken
