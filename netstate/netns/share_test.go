@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 
@@ -12,6 +13,9 @@ import (
 
 // inside says that the test runs in a mount namespace of its own.
 const inside = "GODWIT_TEST_OWN_MOUNTS"
+
+// ownRun names the file system at /run there.
+const ownRun = "t-netns-run"
 
 // TestNamespacesOfOthersBeside: ip(8) makes its first namespace while there are some of ours, and both can be
 // deleted afterwards, with nothing left.
@@ -78,7 +82,7 @@ func ownMounts(t *testing.T) bool {
 		return true
 	}
 	command := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c",
-		`mount -t tmpfs none /run && mkdir /run/netns && exec "$0" -test.run="^$1$" -test.v`, os.Args[0], t.Name())
+		`mount -t tmpfs "$2" /run && mkdir /run/netns && exec "$0" -test.run="^$1$" -test.v`, os.Args[0], t.Name(), ownRun)
 	command.Env = append(os.Environ(), inside+"=1")
 	if said, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v:\n%s", err, said)
@@ -86,12 +90,26 @@ func ownMounts(t *testing.T) bool {
 	return false
 }
 
-// mounts lists those of this mount namespace.
+// mounts lists those below the test's own /run: the rest of the machine's may come and go meanwhile, as a mount ends
+// in every mount namespace where its file is deleted in one. proc(5), mountinfo.
 func mounts(t *testing.T) string {
 	t.Helper()
 	all, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(all)
+	below := map[string]bool{}
+	var found []string
+	for line := range strings.Lines(string(all)) {
+		words := strings.Fields(line)
+		id, parent, root, on := words[0], words[1], words[3], words[4]
+		if on == "/run" && root == "/" && strings.Contains(line, " - tmpfs "+ownRun+" ") || below[parent] {
+			below[id] = true
+			found = append(found, line)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("no /run of the test's own among\n%s", all)
+	}
+	return strings.Join(found, "")
 }
