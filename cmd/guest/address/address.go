@@ -85,8 +85,8 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 		}
 	}
-	if len(told) > 0 && !there(ready) {
-		ready = made{} // all of it is done again: more may be gone
+	if ready, err = b.asReadied(ready); err != nil { // peers come a round trip after they are told
+		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 	}
 	if suffices(ready, told, p) {
 		err = placeLate(link, p)

@@ -152,8 +152,30 @@ func (b *Book) atOnce(m made, p guest.Configure) (ids []uint8) {
 // what clients had to say meanwhile, were seen to wait there for 280 ms.
 const firstFor = time.Second
 
-// there says whether the NIC still had the addresses that it was given early, and their routes, and gives it those that
-// were taken away since: other programs of the guest may think that the NIC is theirs. It is asked once peers are told, who
+// asReadied is what is left of what a NIC was made ready for: nothing where some of that was taken since, as more may be
+// gone. It is an error where the NIC became a part of something: all is taken back then, as nobody would get there.
+func (b *Book) asReadied(m made) (made, error) {
+	if !m.whole {
+		return made{}, nil
+	}
+	link, err := netlink.LinkByIndex(m.link.Attrs().Index)
+	if err != nil {
+		return made{}, nil //nolint:nilerr // it is gone, and what it had with it
+	}
+	if err := standsAlone(link); err != nil {
+		mac := link.Attrs().HardwareAddr.String()
+		b.ready[mac] = m
+		delete(b.narrow, mac)
+		return made{}, errors.Join(err, b.unready(mac), b.rest(link))
+	}
+	if !there(m) {
+		return made{}, nil
+	}
+	return m, nil
+}
+
+// there says whether the NIC still had the addresses that it was given early, their rules and routes, and gives it those
+// that were taken away since: other programs of the guest may think that the NIC is theirs. It is asked once peers are told, who
 // come a round trip later.
 func there(m made) bool {
 	all := true
@@ -171,10 +193,15 @@ func there(m made) bool {
 	return leads(m) && all
 }
 
-// leads says whether what leads packets out of the NIC by m's gateways was there still, and leads them again: such routes
-// go with a NIC that is set down, and addresses of IPv4 stay.
+// leads says whether what leads packets from m's addresses out of the NIC was there still, and leads them again: routes
+// go with a NIC that is set down, and addresses of IPv4 stay; rules go with whoever has the guest's network made anew.
 func leads(m made) bool {
 	all := true
+	for _, prefix := range m.Addrs {
+		if !errors.Is(netlink.RuleAdd(ruleFrom(prefix.Addr(), m.Table)), unix.EEXIST) {
+			all = false
+		}
+	}
 	for _, gateway := range []netip.Addr{m.GatewayV4, m.GatewayV6} {
 		if !gateway.IsValid() || !slices.ContainsFunc(m.Addrs, ofFamily(gateway)) {
 			continue

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -77,9 +78,10 @@ func (b *Book) Ready(p guest.Configure) error {
 	if _, ok := b.nics[mac]; ok {
 		return fmt.Errorf("make %s ready: it is configured", name)
 	}
-	if m := b.ready[mac]; m.whole && identical(m.Configure, p) && stands(m, link) {
-		b.extend(&m)
-		b.ready[mac] = m
+	before, was := b.ready[mac]
+	if before.whole && identical(before.Configure, p) && stands(before, link) {
+		b.extend(&before)
+		b.ready[mac] = before
 		return nil
 	}
 	used, err := b.clear(link)
@@ -96,6 +98,9 @@ func (b *Book) Ready(p guest.Configure) error {
 		return fmt.Errorf("make %s ready: needs a table above 0", name)
 	}
 	if err := standsAlone(link); err != nil {
+		if was { // it is as its owner has it
+			err = errors.Join(err, b.rest(link))
+		}
 		return fmt.Errorf("make %s ready: %w", name, err)
 	}
 	if b.ready == nil {
@@ -200,7 +205,8 @@ func identical(a, b guest.Configure) bool {
 func stands(m made, link netlink.Link) bool {
 	have, err := dump.Addrs(link, netlink.FAMILY_V4)
 	taken, terr := takenIn(link)
-	if err != nil || terr != nil || link.Attrs().Flags&net.FlagUp == 0 || link.Attrs().Index != m.link.Attrs().Index {
+	now, was := link.Attrs(), m.link.Attrs()
+	if err != nil || terr != nil || now.Flags&net.FlagUp == 0 || now.Index != was.Index || now.MasterIndex != was.MasterIndex {
 		return false
 	}
 	for _, addr := range m.early {

@@ -1,13 +1,11 @@
 package address
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,52 +117,6 @@ func TestReadyAgain(t *testing.T) {
 	}
 	b.expire(next.MAC, b.ready[next.MAC].term)
 	wantOn(t, "after its end", "own0")
-}
-
-// TestReadyIsTaken: a NIC from which another program of the guest took the next address before the guest had moved
-// has it all the same, with its routes, when its peers come.
-func TestReadyIsTaken(t *testing.T) {
-	if _, err := mptcp.Endpoints(); err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { forgetEndpoints(t) })
-	next := twoNICs(t)[0]
-	next.Addrs, next.GatewayV6, next.Endpoint = next.Addrs[:1], netip.Addr{}, 3
-	addr := next.Addrs[0].Addr()
-	link, err := netlink.LinkByName("own0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, take := range map[string]func() error{
-		"nothing":         func() error { return nil },
-		"its address":     func() error { return dropAddr(link, addr) },
-		"it and its rule": func() error { return errors.Join(dropAddr(link, addr), unlead(addr)) },
-	} {
-		var b Book
-		if err := b.Ready(next); err != nil {
-			t.Fatal(err)
-		}
-		if err := take(); err != nil {
-			t.Fatal(err)
-		}
-		if made, err := b.Configure(next); err != nil || !slices.Equal(made.EndpointIDs, []uint8{3}) {
-			t.Errorf("%s was taken: %+v, %v", what, made, err)
-		}
-		if has := v4On(t, "own0"); len(has) != 1 {
-			t.Errorf("%s was taken: peers are told of %s, and the NIC has %v", what, addr, has)
-		}
-		if err := b.MakeMain(next.MAC); err != nil {
-			t.Fatal(err)
-		}
-		wantOn(t, what+" was taken", "own0", next.Addrs[0].String())
-		routes, err := routesOf(netlink.FAMILY_V4, next.Table)
-		if rules, rerr := rulesFrom(addr); err != nil || rerr != nil || len(rules) != 1 || len(routes) != 2 {
-			t.Errorf("%s was taken: rules %v, %v, routes %v, %v", what, rules, rerr, routes, err)
-		}
-		if err := b.Retire(guest.Retire{Addrs: []netip.Addr{addr}, MAC: next.MAC}); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // TestPacketsComeFirst: what takes packets in comes first for a while where peers were just told of an address.

@@ -185,6 +185,17 @@ func rulesFrom(addr netip.Addr) ([]netlink.Rule, error) {
 	}), nil
 }
 
+// ruleFrom is ours that leads packets from addr to table.
+func ruleFrom(addr netip.Addr, table int) *netlink.Rule {
+	rule := netlink.NewRule()
+	rule.Family = familyOf(addr)
+	rule.Src = ipNet(host(addr))
+	rule.Table = table
+	rule.Priority = rulePriority
+	rule.Protocol = guest.RuleProtocol
+	return rule
+}
+
 // leadFrom makes table the one for packets from addr. The new rule stands before
 // an older one goes, so that at no time there is none.
 func leadFrom(addr netip.Addr, table int) error {
@@ -193,13 +204,7 @@ func leadFrom(addr netip.Addr, table int) error {
 		return err
 	}
 	if !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == table }) {
-		rule := netlink.NewRule()
-		rule.Family = familyOf(addr)
-		rule.Src = ipNet(host(addr))
-		rule.Table = table
-		rule.Priority = rulePriority
-		rule.Protocol = guest.RuleProtocol
-		if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := netlink.RuleAdd(ruleFrom(addr, table)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("rule from %s to table %d: %w", addr, table, err)
 		}
 	}

@@ -31,6 +31,9 @@ func (b *Book) Tell(mac string) error {
 	}
 	mac = link.Attrs().HardwareAddr.String()
 	m, ok := b.ready[mac]
+	if err := standsAlone(link); err != nil {
+		return fmt.Errorf("tell of what %s is ready for: %w", link.Attrs().Name, err)
+	}
 	switch {
 	case len(m.words) > 0 && !slices.ContainsFunc(m.words, func(w word) bool { return !w.said }):
 		return nil
