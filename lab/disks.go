@@ -12,6 +12,8 @@ import (
 	"godwit/agent/config"
 	"godwit/lab/scenario"
 	"godwit/vm"
+
+	"golang.org/x/sys/unix"
 )
 
 // makeDisks makes a guest's empty disks on its first host, where that host's agent keeps
@@ -27,6 +29,9 @@ func (w *world) makeDisks(d *config.Description, g scenario.Guest, host string) 
 		f, err := os.Create(disk.Path)
 		if err == nil {
 			err = errors.Join(f.Truncate(size), f.Close())
+		}
+		if errors.Is(err, unix.EFBIG) { // ext4 takes 4 KiB less than 16 TiB
+			return fmt.Errorf("guest %s: the file system of %s has no file as large as its disk of %d bytes: give it a smaller one, or set TMPDIR to a folder of another file system", g.Name, os.TempDir(), size)
 		}
 		if err != nil {
 			return fmt.Errorf("guest %s: make disk: %w", g.Name, err)

@@ -270,23 +270,21 @@ func (f *file) readKill(n ast.Node) *Kill {
 	if !ok {
 		return nil
 	}
-	if o.unsure("agent", "qemu") {
-		return nil
-	}
-	if o.has("agent") == o.has("qemu") {
-		f.wrong(o.at, "kill wants one of agent and qemu", "{agent: SITE, restart_after: 1s}, {qemu: {guest, side}, restart_after: 1s}")
-		return nil
-	}
 	k := &Kill{Restart: o.has("restart_after"), RestartAfter: o.duration("restart_after", 0)}
+	if o.has("agent") == o.has("qemu") && !o.unsure("agent", "qemu") {
+		f.wrong(o.at, "kill wants one of agent and qemu", "{agent: SITE, restart_after: 1s}, {qemu: {guest, side}, restart_after: 1s}")
+	}
 	if o.has("agent") {
 		k.Agent = o.known("agent", "site or host", f.places)
+	}
+	if !o.has("qemu") {
 		return k
 	}
-	q, ok := f.object(o.fields["qemu"].node, "qemu of kill", []string{"guest", "side"})
-	if !ok || !q.need("guest") {
-		return nil
+	if q, ok := f.object(o.fields["qemu"].node, "qemu of kill", []string{"guest", "side"}); ok {
+		if q.need("guest") {
+			k.QEMU = q.known("guest", "guest", f.guests)
+		}
+		k.Side = q.word("side", "source", "source", "destination")
 	}
-	k.QEMU = q.known("guest", "guest", f.guests)
-	k.Side = q.word("side", "source", "source", "destination")
 	return k
 }
