@@ -43,6 +43,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		}
 		a.forgetEnded(ctx, under)
 		a.retryStandIns()
+		a.retryHomes()
 		a.lookAtHost(ctx, under)
 		a.lookAfterAll(ctx, under)
 		a.lookAtWays(ctx, under)

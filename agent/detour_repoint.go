@@ -28,7 +28,7 @@ import (
 
 // repointHomes asks the home of every address that the guest keeps and that came over the source from
 // elsewhere to send it here directly. A home that does not answer keeps sending
-// over the source, whose lease then goes on. The error is errUnanswered, where it is not known
+// over the source, whose lease then goes on, and is asked again later on (retryHomes). The error is errUnanswered, where it is not known
 // what one does.
 func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 	byHome, keeps := map[string][]netip.Addr{}, a.keeps(m.plan.Guest)
@@ -45,6 +45,7 @@ func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 			m.rec.NoteOnce(home + " is asked on to send directly: whether it does is not known")
 			return err
 		case err != nil:
+			m.work.guest.Asks().AskedHomes(time.Now()) // and again later on (retryHomes)
 			m.rec.NoteOnce(fmt.Sprintf("%s goes on sending over %s: %v", home, m.plan.From, err))
 		}
 	}

@@ -93,17 +93,7 @@ func (a *Agent) standFor(ctx context.Context, w way, but string) error {
 		}
 	})
 	err := a.guests.SaveIfHere(w.guest)
-	for _, d := range a.detours.List(w.guest.Name()) {
-		if d.Peer == w.home && d.ID != but && len(d.Addresses()) == 0 {
-			a.actors.Go(func() {
-				if sleep(a.ctx, underway) { // what came by neighbours that knew only the home gets here
-					if err := a.endBoth(a.ctx, d); err != nil {
-						a.log.Warn("end the way from a home", "detour", d.ID, "error", err)
-					}
-				}
-			})
-		}
-	}
+	a.endEmptied(w.guest.Name(), w.home, but)
 	return err
 }
 

@@ -26,6 +26,10 @@ type Asking struct {
 		tries int
 		next  time.Time
 	}
+	homes struct { // when homes may be asked again to send its addresses directly, and how long after that
+		next  time.Time
+		pause time.Duration
+	}
 }
 
 // DeafPause is how long a guest which did not answer is not asked again; its tunnels stay.
@@ -161,6 +165,36 @@ func (a *Asking) MayAsk(at time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.stand.tries < standTries && !at.Before(a.stand.next)
+}
+
+// A home that did not send addresses directly is asked again so soon at first, and so seldom at last; one of which it is
+// not known whether it does, so soon.
+const (
+	homesPause  = 15 * time.Second
+	homesRarely = 10 * time.Minute
+	homesSoon   = 2 * time.Second
+)
+
+// MayAskHomes says whether homes are to be asked now to send the guest's addresses directly.
+func (a *Asking) MayAskHomes(at time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !at.Before(a.homes.next)
+}
+
+// AskedHomes notes that they were asked, or are just now, and are to be left alone for longer than the last time.
+func (a *Asking) AskedHomes(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.homes.pause = min(max(2*a.homes.pause, homesPause), homesRarely)
+	a.homes.next = at.Add(a.homes.pause)
+}
+
+// HomesAreUnknown notes that one may send directly, and has not said so.
+func (a *Asking) HomesAreUnknown(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.homes.pause, a.homes.next = 0, at.Add(homesSoon)
 }
 
 // LooksAgain says whether it is time to ask which of its addresses nothing needs, and takes it as asked then.

@@ -53,6 +53,26 @@ func TestSubnetAgentIsAskedSeldom(t *testing.T) {
 	}
 }
 
+// TestHomesAreAskedMoreAndMoreSeldom: one that is gone for good costs little, and one that may send by now is asked soon.
+func TestHomesAreAskedMoreAndMoreSeldom(t *testing.T) {
+	var g Asking
+	at := time.Unix(1000, 0)
+	for i, want := range []time.Duration{homesPause, 2 * homesPause, 4 * homesPause, 8 * homesPause, 16 * homesPause, 32 * homesPause, homesRarely, homesRarely} {
+		if !g.MayAskHomes(at) {
+			t.Fatalf("time %d: not asked", i)
+		}
+		g.AskedHomes(at)
+		if g.MayAskHomes(at.Add(want - 1)) {
+			t.Errorf("time %d: asked again before %v have passed", i, want)
+		}
+		at = at.Add(want)
+	}
+	g.HomesAreUnknown(at)
+	if g.MayAskHomes(at.Add(homesSoon-1)) || !g.MayAskHomes(at.Add(homesSoon)) {
+		t.Errorf("one that may send by now is not asked after %v", homesSoon)
+	}
+}
+
 // TestQuiet: datagrams that come no more are no use of an address, once none has come for a while.
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,159 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent/asking"
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/ends"
+	"godwit/agent/peer"
+	"godwit/agent/talk"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// TestRoundabouts: what comes by another host than its home is told from what comes from that, what is at home, what
+// the guest has given up, and what its migration is about to lead otherwise.
+func TestRoundabouts(t *testing.T) {
+	for name, c := range map[string]struct {
+		home   string
+		change func(d *detour.Detour)
+		want   bool
+	}{
+		"over the host that it came from": {"paris", nil, true},
+		"from its home":                   {"oslo", nil, false},
+		"at home here":                    {"rome", func(d *detour.Detour) { d.Visiting[0].Tunnel = "" }, false},
+		"of this host, by a tunnel":       {"rome", nil, false},
+		"of a host that is not known":     {"cairo", nil, false},
+		"its migration is not over":       {"paris", func(d *detour.Detour) { d.Leased = false }, false},
+		"given up":                        {"paris", func(d *detour.Detour) { d.Visiting[0].Addr = netip.MustParseAddr("10.1.1.21") }, false},
+	} {
+		a, g, d := leasing(t)
+		a.config.Peers = []config.Neighbour{{Host: "paris"}, {Host: "oslo"}}
+		d.Peer, d.Visiting[0].Tunnel = "oslo", d.Tunnel.Name
+		if c.change != nil {
+			c.change(d)
+		}
+		place(a, d)
+		addr := netip.MustParsePrefix("10.1.1.20/24")
+		g.Remember(func(h *care.Held) { h.Addresses = []migration.Address{{Prefix: addr, Home: c.home}} })
+		want := map[roundabout][]netip.Addr{}
+		if c.want {
+			want[roundabout{c.home, d.ID}] = []netip.Addr{addr.Addr()}
+		}
+		if got := a.roundabouts(g); !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestHomeIsAskedLater: a home that goes on sending over the host that the guest came from, as it did not answer, is
+// asked again: what it sends comes here by a way of its own then, for as long as before, and the way over that host
+// ends, with it whatever else came there by the home's tunnel. It was led round until the guest moved on.
+func TestHomeIsAskedLater(t *testing.T) {
+	for name, c := range map[string]struct {
+		until time.Time
+		says  error
+		busy  bool
+		done  bool
+	}{
+		"for good":               {time.Time{}, nil, false, true},
+		"leased":                 {time.Now().Add(time.Hour), nil, false, true},
+		"it does not know":       {time.Time{}, &migration.Problem{Code: migration.CodeAddress, Text: "no"}, false, false},
+		"the guest moves on now": {time.Time{}, nil, true, false},
+	} {
+		a, g, d := leasing(t)
+		a.config.Peers = []config.Neighbour{{Host: "paris"}, {Host: "oslo"}}
+		a.config.Network.Bridge = "no-such-bridge" // the kernel's part is told by its error
+		addr := netip.MustParsePrefix("10.1.1.20/24")
+		d.Peer, d.Until, d.Visiting[0].Tunnel = "oslo", c.until, d.Tunnel.Name
+		place(a, d)
+		g.Remember(func(h *care.Held) { h.Addresses = []migration.Address{{Prefix: addr, Home: "paris"}} })
+		if c.busy {
+			taken(t, g, "m-00000002")
+		}
+		id := detour.WayID(d.ID, "", "paris")
+		a.asked = map[string]askedWay{id: { // its tunnel stands, of an earlier try
+			config: tunnel.Config{Name: "gwt-00000002", Dir: ends.Dir(a.config)}, since: time.Now(),
+			ask: talk.Repoint{Migration: id, Guest: g.Name(), Addresses: []netip.Addr{addr.Addr()}, Go: true},
+		}}
+		var asked, ended []string
+		a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Path)
+			peer.Answer(w, talk.Prepared{}, c.says)
+		}))
+		a.links["oslo"] = linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ended = append(ended, r.URL.Path)
+			peer.Answer(w, nil, nil)
+		}))
+		*g.Asks() = asking.Asking{}
+		a.retryHomes()
+		a.actors.Wait()
+		if asks := len(asked) > 0; asks == c.busy || asks && asked[0] != "/v1/detours/repoint" {
+			t.Errorf("%s: asked %v", name, asked)
+		}
+		way := placed(a, id)
+		if led := way != nil && len(way.Visiting) == 1 && way.Visiting[0].Addr == addr.Addr() && way.Peer == "paris" && way.Leased && way.Until.Equal(c.until); led != c.done {
+			t.Errorf("%s: %+v", name, way)
+		}
+		if gone := placed(a, d.ID) == nil && slices.Equal(ended, []string{"/v1/detours/" + d.ID + "/end"}); gone != c.done {
+			t.Errorf("%s: %+v, told %v", name, placed(a, d.ID), ended)
+		}
+		rep, _ := a.records.Report(d.ID)
+		if said := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "paris sends [10.1.1.20] directly by now, and oslo") }); said != c.done {
+			t.Errorf("%s: notes %q", name, rep.Notes)
+		}
+		asked = nil
+		a.retryHomes() // not again at once
+		if a.actors.Wait(); len(asked) > 0 {
+			t.Errorf("%s: asked again at once", name)
+		}
+	}
+}
+
+// TestEmptiedIsEndedAtBothEnds: who leads to an emptied way for good is told on that it has ended; its lease has not.
+func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
+	a, g, d := leasing(t)
+	a.config.Peers = []config.Neighbour{{Host: "oslo"}}
+	d.Peer, d.Until, d.Visiting = "oslo", time.Time{}, nil
+	other := &detour.Detour{ID: "m-00000003", Guest: g.Name(), Peer: "oslo", Leased: true, Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.21")}}}
+	own := &detour.Detour{ID: "m-00000004", Guest: g.Name(), Peer: "oslo", Leased: true}
+	place(a, d, other, own)
+	a.links["oslo"] = linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		peer.Answer(w, nil, errors.New("not now"))
+	}))
+	if err := a.endEmpty(t.Context(), *d); err != nil {
+		t.Error(err)
+	}
+	if placed(a, d.ID) != nil {
+		t.Error("it is there still")
+	}
+	if _, err := statFile((ending{Detour: d.ID}).path(a)); err != nil {
+		t.Errorf("oslo is not told on: %v", err)
+	}
+	if rep, _ := a.records.Report(d.ID); rep.TunnelDown == 0 {
+		t.Error("when its tunnel ended is not known")
+	}
+	now, end := context.WithCancel(t.Context())
+	end()
+	for _, e := range a.records.Find(d.ID).Watch(now, 0).Events {
+		if e.Name == migration.LeaseEnded {
+			t.Error("the end of the lease is told")
+		}
+	}
+	a.endEmptied(g.Name(), "oslo", own.ID)
+	if placed(a, other.ID) == nil || placed(a, own.ID) == nil {
+		t.Error("one that leads something, or is its own migration's, ended")
+	}
+}
