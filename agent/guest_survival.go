@@ -71,7 +71,11 @@ func (m *incoming) survive(ctx context.Context) {
 		s = o.Survive(before.Connections, after.Connections)
 	}
 	if flows, err := netstate.Flows(m.plan.Guest); err == nil && (o.Keeps || o.Kept) {
-		s.AddFlows(flows, o.Held, s.Unknown != "")
+		home := o.Home
+		if !o.Keeps {
+			home = nil
+		}
+		s.AddFlows(flows, o.Held, home, s.Unknown != "")
 	}
 	m.rec.Edit(func(r *record.Report) { r.Survival = s })
 }
@@ -108,13 +112,21 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 	var kept, home []netip.Addr
 	if rep.Network == "tunnel" { // nothing moves, and what has an end on such an address outlives the others
 		given, _ := g.Held().Handed()
-		next, kept, home = nil, migration.Bare(given), a.homesOf(g)
+		next, kept, home = nil, migration.Bare(given), slices.DeleteFunc(a.homesOf(g), func(addr netip.Addr) bool {
+			return s.HasDatagrams(addr) && a.isQuiet(ctx, g, addr)
+		})
 	}
 	s.Follow(all.List, flows, next, kept, home, now)
 	if before[migration.Tunnelled] != s.Tunnelled || last && len(kept) > 0 { // by where their ends are it is judged who is lost (settleSurvival)
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)
 	}
+}
+
+// isQuiet says whether it is known that no datagram has come to an address of a guest for a while.
+func (a *Agent) isQuiet(ctx context.Context, g *guests.Guest, addr netip.Addr) bool {
+	users, err := a.usersOf(ctx, g, addr)
+	return err == nil && users.UDPCount > 0 && users.Uncounted == "" && g.Asks().IsQuiet(addr, users.UDPCount)
 }
 
 // settleSurvival writes down that the tunnel of a detour goes. used: something

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/care"
@@ -21,6 +22,7 @@ import (
 	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/netstate/tunnel"
 	"godwit/vm/guest"
 )
@@ -142,5 +144,44 @@ func TestEndsByThisClock(t *testing.T) {
 	}
 	if at := rec.Snapshot().Survival.Connections[0].At; at < seen || at > rec.Now() {
 		t.Errorf("as the detour ended: %v before it was told, %v", time.Duration(seen-at), time.Duration(rec.Now()-at))
+	}
+}
+
+// listless is the channel of a guest that has no connections.
+type listless struct{ datagrams }
+
+func (listless) Connections(context.Context, ...netip.Addr) (guest.Connections, error) {
+	return guest.Connections{}, nil
+}
+
+// TestDatagramsAtHome: datagrams to an address that a guest keeps at home, which no tunnel counts any more, are told to
+// have ended once none has come for a while, by the guest's own count; where it has none they are taken to go on.
+func TestDatagramsAtHome(t *testing.T) {
+	own := netip.MustParseAddrPort("10.2.1.20:53")
+	held := []netip.Addr{own.Addr()}
+	for what, c := range map[string]struct {
+		counts []uint64 // at looks that are half a FlowQuiet apart
+		goOn   bool
+	}{"they ceased": {[]uint64{7, 8, 8, 8}, false}, "they come": {[]uint64{7, 7, 8, 8}, true}, "nobody counts": {[]uint64{0, 0, 0, 0}, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			a, g, d := leasing(t)
+			f := datagrams{forgetful{silent: new(bool), dropped: new([]netip.Addr)}, map[netip.Addr]uint64{}}
+			g.SpeakBy(listless{f})
+			g.Remember(func(h *care.Held) {
+				h.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(own.Addr(), 24), Home: a.config.Host, Handover: d.ID}}
+			})
+			s := &record.Survival{}
+			s.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: own, Client: netip.MustParseAddrPort("198.18.0.9:53")}}, held, held, false)
+			rec := a.records.Find(d.ID)
+			rec.Edit(func(r *record.Report) { r.Survival, r.Network = s, "tunnel" })
+			for _, count := range c.counts {
+				f.counts[own.Addr()] = count
+				a.followSurvival(t.Context(), g, *d, false)
+				time.Sleep(record.FlowQuiet / 2)
+			}
+			if s := rec.Snapshot().Survival; (s.Tunnelled == 1) != c.goOn || s.Total != 1 {
+				t.Errorf("%s: %+v", what, s)
+			}
+		})
 	}
 }

@@ -207,8 +207,8 @@ func (s *Survival) fit() {
 const inTunnel = "seen in the tunnel"
 
 // AddFlows adds the UDP flows through the tunnel that no connected socket of the
-// guest stands for, and with all set the others too.
-func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) {
+// guest stands for, and with all set the others too. Those to home need none any more.
+func (s *Survival) AddFlows(flows []netstate.Flow, held, home []netip.Addr, all bool) {
 	known := map[connectionKey]bool{}
 	for _, c := range s.Connections {
 		known[connectionKey{c.Kind, c.Local, c.Remote}] = true
@@ -223,14 +223,18 @@ func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 			s.Omitted++
 			continue
 		}
-		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: inTunnel})
+		one := Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: inTunnel}
+		if f.Protocol == guest.KindUDP && slices.Contains(home, f.Guest.Addr()) {
+			one.Why = keptAtHome
+		}
+		s.Connections = append(s.Connections, one)
 	}
 	s.fit()
 }
 
 // Follow moves on those that were tunnelled at the last look; now is as in a Judge. One of MPTCP that works on kept has
-// its end there for as long as it does. Datagrams to what is at home are not among flows: whether they go on is not
-// known.
+// its end there for as long as it does. Datagrams to what is at home are not among flows: those to one of home are taken
+// to go on.
 func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, kept, home []netip.Addr, now int64) {
 	there := map[connectionKey]guest.Connection{}
 	for _, c := range all {
@@ -268,6 +272,13 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, k
 		}
 	}
 	s.count()
+}
+
+// HasDatagrams says whether any that no list has come to an address still.
+func (s *Survival) HasDatagrams(addr netip.Addr) bool {
+	return slices.ContainsFunc(s.Connections, func(c Survivor) bool {
+		return c.Kind == guest.KindUDP && c.Fate == migration.Tunnelled && c.Local.Addr() == addr
+	})
 }
 
 // Withdraw ends those that are tunnelled, as the tunnel goes, and with it these addresses of the guest, or all (none);

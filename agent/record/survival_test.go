@@ -102,7 +102,7 @@ func TestFollowSurvival(t *testing.T) {
 	s.AddFlows([]netstate.Flow{
 		{Protocol: "udp", Guest: old, Client: client(3)}, {Protocol: "tcp", Guest: old, Client: port("198.18.0.9:9")},
 		{Protocol: "udp", Guest: next, Client: port("198.18.0.8:8")}, {Protocol: "udp", Guest: old, Client: port("198.18.0.7:7")},
-	}, []netip.Addr{old.Addr()}, false)
+	}, []netip.Addr{old.Addr()}, nil, false)
 	if s.Tunnelled != 6 || s.Connections[5].Remote != port("198.18.0.7:7") {
 		t.Fatalf("flows added: %+v, want the one of a UDP client nobody knew", s.Connections)
 	}
@@ -119,7 +119,7 @@ func TestFollowSurvival(t *testing.T) {
 		many = append(many, netstate.Flow{Protocol: "udp", Guest: old, Client: netip.AddrPortFrom(next.Addr(), i)})
 	}
 	full := &Survival{}
-	full.AddFlows(many, []netip.Addr{old.Addr()}, false)
+	full.AddFlows(many, []netip.Addr{old.Addr()}, nil, false)
 	if data, err := json.Marshal(full); full.Total != survivorsListed || full.Omitted != 7 || err != nil || len(data) > 6<<20 {
 		t.Errorf("%d listed, %d omitted, %d bytes, %v", full.Total, full.Omitted, len(data), err)
 	}
@@ -181,7 +181,7 @@ func TestWithdrawSome(t *testing.T) {
 	}
 	s := Judge{Held: []netip.Addr{own.Addr(), old.Addr()}, Keeps: true}.Survive(all, all)
 	for _, to := range []netip.AddrPort{own, old} {
-		s.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: to, Client: port("198.18.0.9:53")}}, []netip.Addr{to.Addr()}, false)
+		s.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: to, Client: port("198.18.0.9:53")}}, []netip.Addr{to.Addr()}, nil, false)
 	}
 	s.Follow(all.List, nil, nil, []netip.Addr{own.Addr()}, []netip.Addr{own.Addr()}, 7e9)
 	s.Withdraw(true, 7e9, old.Addr())
@@ -216,9 +216,27 @@ func TestHomeBesideTheOld(t *testing.T) {
 		t.Error(diff)
 	}
 	led := &Survival{}
-	led.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: own, Client: port("198.18.0.9:53")}}, held, false)
+	led.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: own, Client: port("198.18.0.9:53")}}, held, nil, false)
 	if led.Follow(nil, nil, nil, held[:1], nil, 7e9); led.Ended != 1 {
 		t.Errorf("datagrams that ceased to come to its own, by the tunnel: %v", fates(led))
+	}
+	for _, goOn := range []bool{true, false} {
+		came := &Survival{}
+		came.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: own, Client: port("198.18.0.9:53")}, {Protocol: "udp", Guest: old, Client: port("198.18.0.9:53")}}, held, held[:1], false)
+		if diff := cmp.Diff([]string{keeps + ", which is at home there: no tunnel", "tunnelled: seen in the tunnel"}, fates(came)); diff != "" {
+			t.Error(diff)
+		}
+		if !came.HasDatagrams(own.Addr()) || came.HasDatagrams(netip.MustParseAddr("10.2.1.11")) {
+			t.Error("datagrams come to its own, and to no other there")
+		}
+		want, home := []string{"ended: without a tunnel until it ended", "ended: through the tunnel until it ended"}, []netip.Addr(nil)
+		if goOn {
+			want[0], home = keeps+", which is at home there: no tunnel", held[:1]
+		}
+		came.Follow(nil, nil, nil, held[:1], home, 7e9)
+		if diff := cmp.Diff(want, fates(came)); diff != "" || came.HasDatagrams(own.Addr()) != goOn {
+			t.Errorf("they go on: %t: %s", goOn, diff)
+		}
 	}
 }
 
@@ -237,7 +255,7 @@ func TestSurvivalFits(t *testing.T) {
 	for n := range uint16(20_000) {
 		flows = append(flows, netstate.Flow{Protocol: "udp", Guest: netip.AddrPortFrom(old, 53), Client: netip.AddrPortFrom(old, n)})
 	}
-	s.AddFlows(flows, []netip.Addr{old}, false)
+	s.AddFlows(flows, []netip.Addr{old}, nil, false)
 	data, err := json.Marshal(s)
 	if err != nil || len(data) > 6<<20 {
 		t.Errorf("%d bytes, %v", len(data), err)
@@ -257,7 +275,7 @@ func TestFollowUnlisted(t *testing.T) {
 	for _, client := range []netip.AddrPort{moved, stays, gone} {
 		flows = append(flows, netstate.Flow{Protocol: "tcp", Guest: old, Client: client})
 	}
-	s.AddFlows(flows, []netip.Addr{old.Addr()}, true)
+	s.AddFlows(flows, []netip.Addr{old.Addr()}, nil, true)
 	s.Follow([]guest.Connection{
 		{Kind: "mptcp", Local: old, Remote: moved, Working: []netip.AddrPort{next}}, {Kind: "tcp", Local: old, Remote: stays},
 	}, nil, []netip.Addr{next.Addr()}, nil, nil, 7e9)
