@@ -180,7 +180,7 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 		return
 	}
 	m.plan.Network, m.plan.Chosen = "mptcp", true
-	if err == nil && users.MPTCP == 0 && users.TCP+users.UDP > 0 {
+	if err == nil && users.MPTCP == 0 && users.TCP-users.Opening+users.UDP > 0 {
 		m.plan.Network = "drain"
 		m.rec.Note("network auto: drain, since no connection of the guest is MPTCP now; what opens as MPTCP before the switch follows all the same")
 	}

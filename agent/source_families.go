@@ -14,10 +14,11 @@ import (
 // IPv4 do not follow to a site of IPv6 alone, see noteApart.
 func (m *outgoing) noteUsers(ctx context.Context) {
 	users := m.work.users
-	if m.plan.KeepsAddress() || users.TCP+users.UDP == 0 {
+	plain := max(users.TCP-users.Opening, 0)
+	if m.plan.KeepsAddress() || plain+users.UDP == 0 {
 		return
 	}
-	others := fmt.Sprintf("%d of plain TCP (no MPTCP, or it was stripped on the way)", max(users.TCP-users.Outward, 0))
+	others := fmt.Sprintf("%d of plain TCP (no MPTCP, or it was stripped on the way)", max(plain-users.Outward, 0))
 	if users.UDP > 0 { // sockets with a fixed peer: who sends to others is not known, and none are no zero
 		others += fmt.Sprintf(" and %d of UDP", users.UDP)
 	}

@@ -191,6 +191,7 @@ type Users struct {
 	MPTCP    int      `json:"mptcp"`             // connections with a live subflow there
 	TCP      int      `json:"tcp"`               // plain TCP connections, half closed ones included
 	Outward  int      `json:"outward,omitempty"` // of TCP, see Connection
+	Opening  int      `json:"opening,omitempty"` // of TCP, handshakes that wait for their third packet: what they will be is not known
 	UDP      int      `json:"udp"`               // connected UDP sockets
 	Sockets  []Socket `json:"sockets,omitempty"`
 	UDPCount uint64   `json:"udp_count"` // UDP datagrams to them so far; 0 where not metered

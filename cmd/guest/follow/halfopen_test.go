@@ -44,6 +44,10 @@ func TestHalfOpenIsNoConnection(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Remote.String() != near.LocalAddr().String() {
 		t.Errorf("%+v, %v: want the connection of %s alone", all, err, near.LocalAddr())
 	}
+	users, err := Users(addrs) // who comes just now needs the address, too
+	if err != nil || users.TCP != users.Opening || users.Opening == 0 {
+		t.Errorf("%+v, %v: want the handshake to be told from what is plain TCP", users, err)
+	}
 }
 
 func awaitHalfOpen(t *testing.T, addrs []netip.Addr) {

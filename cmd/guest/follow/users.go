@@ -40,6 +40,9 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 			continue
 		}
 		users.TCP++
+		if s.State == mptcp.StateSynRecv {
+			users.Opening++
+		}
 		users.Sockets = list(users.Sockets, s.Local, s.Remote, s.State.String())
 	}
 	containers, err := forwarded(addrs)
@@ -80,12 +83,14 @@ func forwarded(addrs []netip.Addr) ([]conntrack.Connection, error) {
 }
 
 // finishing says that nobody would miss the socket: it has no owner and has sent
-// its FIN, or its peer has been silent through several retransmissions.
+// its FIN, or its peer has been silent through several retransmissions. One that began as MPTCP has an owner for as
+// long as the kernel closes it, whose socket is another: there it is enough that both ends have sent theirs.
 func finishing(s mptcp.Socket) bool {
+	closing := s.State == mptcp.StateClosing || s.State == mptcp.StateLastAck
 	if !s.Orphan {
-		return false
+		return s.Fallback && closing
 	}
-	return s.State == mptcp.StateFinWait2 || s.State == mptcp.StateClosing || s.State == mptcp.StateLastAck || s.Unanswered > 2
+	return closing || s.State == mptcp.StateFinWait2 || s.Unanswered > 2
 }
 
 func list(sockets []guest.Socket, local, remote netip.AddrPort, state string) []guest.Socket {

@@ -12,6 +12,7 @@ import (
 
 	"godwit/internal/need"
 	"godwit/netstate/conntrack"
+	"godwit/netstate/mptcp"
 )
 
 // TestUsersOfOneServer: a plain connection counts, also where another of ours to the same
@@ -29,6 +30,30 @@ func TestUsersOfOneServer(t *testing.T) {
 	users, err := Users([]netip.Addr{client})
 	if err != nil || users.MPTCP != 1 || users.TCP != 1 {
 		t.Errorf("%+v, %v: want one of each", users, err)
+	}
+}
+
+// TestFinishing: what the kernel is only closing needs no address; what has an owner may, unless it began as MPTCP, as
+// such a one has its owner until the end.
+func TestFinishing(t *testing.T) {
+	for _, c := range []struct {
+		socket mptcp.Socket
+		want   bool
+	}{
+		{mptcp.Socket{State: mptcp.StateEstablished}, false},
+		{mptcp.Socket{State: mptcp.StateLastAck}, false},
+		{mptcp.Socket{State: mptcp.StateLastAck, Orphan: true}, true},
+		{mptcp.Socket{State: mptcp.StateFinWait2, Orphan: true}, true},
+		{mptcp.Socket{State: mptcp.StateFinWait1, Orphan: true}, false},
+		{mptcp.Socket{State: mptcp.StateFinWait1, Orphan: true, Figures: mptcp.Figures{Unanswered: 3}}, true},
+		{mptcp.Socket{State: mptcp.StateLastAck, Fallback: true}, true},
+		{mptcp.Socket{State: mptcp.StateClosing, Fallback: true}, true},
+		{mptcp.Socket{State: mptcp.StateCloseWait, Fallback: true}, false},
+		{mptcp.Socket{State: mptcp.StateFinWait2, Fallback: true}, false},
+	} {
+		if got := finishing(c.socket); got != c.want {
+			t.Errorf("%+v: %t", c.socket, got)
+		}
 	}
 }
 

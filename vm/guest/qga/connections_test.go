@@ -40,6 +40,9 @@ func TestConnections(t *testing.T) {
 	if diff := cmp.Diff(want, got.List, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Error(diff)
 	}
+	if users := table.users([]netip.Addr{netip.MustParseAddr("10.1.1.10")}); users.MPTCP != 1 || users.TCP != 2 || users.Opening != 1 || users.UDP != 1 {
+		t.Errorf("%+v: want one of each, and a handshake, which is told from plain TCP", users)
+	}
 }
 
 // beforeMove and afterMove are TCP sockets of a guest around a move, in an order that ss may have them in: a connection

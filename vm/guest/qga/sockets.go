@@ -319,20 +319,26 @@ func (c *Client) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, e
 	if err != nil {
 		return guest.Users{}, err
 	}
-	var users guest.Users
+	return table.users(addrs), nil
+}
+
+func (t sockets) users(addrs []netip.Addr) (users guest.Users) {
 	connections := map[string]bool{}
 	list := func(s socket, state string) {
 		if len(users.Sockets) < socketsListed {
 			users.Sockets = append(users.Sockets, guest.Socket{Local: s.local, Remote: s.remote, State: state})
 		}
 	}
-	for _, s := range table.tcp {
+	for _, s := range t.tcp {
 		switch {
 		case !slices.Contains(addrs, s.local.Addr()):
 		case s.token == "" && (s.live() || s.state == "FIN-WAIT-1"):
 			users.TCP++
-			if s.outward {
+			switch {
+			case s.outward:
 				users.Outward++
+			case s.state == "SYN-RECV":
+				users.Opening++
 			}
 			list(s, s.state)
 		case s.token != "" && s.live() && !connections[s.token]:
@@ -341,12 +347,12 @@ func (c *Client) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, e
 		}
 	}
 	users.MPTCP = len(connections)
-	for _, s := range table.udp {
+	for _, s := range t.udp {
 		if slices.Contains(addrs, s.local.Addr()) {
 			users.UDP++
 			list(s, "udp")
 		}
 	}
 	slices.SortFunc(users.Sockets, func(a, b guest.Socket) int { return cmp.Compare(a.Remote.String(), b.Remote.String()) })
-	return users, nil
+	return users
 }
