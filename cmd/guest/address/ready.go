@@ -191,8 +191,11 @@ func (b *Book) expire(mac string, term uint64) {
 	if !ok || m.term != term {
 		return
 	}
-	if b.unready(mac) == nil {
-		_ = b.rest(m.link) // nobody is there to hear of it
+	if b.unready(mac) != nil {
+		return // nobody is there to hear of it
+	}
+	if link, err := netlink.LinkByIndex(m.link.Attrs().Index); err == nil { // it may be a part of something by now
+		_ = b.rest(link)
 	}
 }
 

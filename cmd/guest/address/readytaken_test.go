@@ -176,3 +176,24 @@ func TestReadyIsPutIntoABridge(t *testing.T) {
 		}
 	}
 }
+
+// TestReadyEndsInABridge: a NIC that became a part of something since it was made ready, and is ready for too long, is
+// as its owner has it, but for what is ours.
+func TestReadyEndsInABridge(t *testing.T) {
+	next := twoNICs(t)[0]
+	over := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "over"}}
+	var b Book
+	if err := errors.Join(b.Ready(next), netlink.LinkAdd(over)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(over) })
+	link, err := netlink.LinkByName("own0")
+	if err := errors.Join(err, netlink.LinkSetMaster(link, over)); err != nil {
+		t.Fatal(err)
+	}
+	b.expire(next.MAC, b.ready[next.MAC].term)
+	wantOn(t, "in a bridge", "own0")
+	if up, _ := onNIC(t, "own0"); !up {
+		t.Error("its owner's NIC was set down")
+	}
+}
