@@ -20,7 +20,7 @@ func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 			continue
 		}
 		rep := rec.Snapshot()
-		if rep.ID == m.plan.ID || rep.From != m.plan.From || rep.To != m.plan.To || rep.Outcome != "" || rep.Resumed != 0 {
+		if rep.ID == m.plan.ID || rep.From != m.plan.From || rep.To != m.plan.To || rep.Outcome != "" || rep.Resumed != 0 && !stillFollows(&rep) {
 			continue
 		}
 		one := policy.Beside{Left: yetToSend(&rep)}
@@ -44,8 +44,11 @@ func (m *outgoing) beside() (ids, names []string, all []policy.Beside) {
 // 0: nobody knows.
 func (m *outgoing) together(paths []peer.Path) int64 { return ways.Rate(m.answering(paths)) }
 
+// stillFollows says whether memory of a guest that runs there is on its way still.
+func stillFollows(rep *record.Report) bool { return rep.PostCopy != nil && rep.MemoryDone == 0 }
+
 // yetToSend is what of a migration is foreseen to be sent yet, bytes; -1: nothing was foreseen, or it goes on beyond
-// that.
+// that, for nobody knows how many rounds. What follows a guest goes once, and is nearly there then.
 func yetToSend(rep *record.Report) int64 {
 	if rep.Predicted == nil {
 		return -1
@@ -57,7 +60,7 @@ func yetToSend(rep *record.Report) int64 {
 	switch {
 	case left > 0:
 		return left
-	case rep.MemoryDone == 0:
+	case rep.MemoryDone == 0 && rep.Resumed == 0:
 		return -1
 	}
 	return 0

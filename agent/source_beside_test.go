@@ -106,3 +106,30 @@ func TestBesideInOrder(t *testing.T) {
 		t.Errorf("%q, %q, %d of them; want %q", ids, names, len(all), want)
 	}
 }
+
+// TestBesideWhoseMemoryFollows: a guest that runs there already shares the paths for as long as its memory follows it, with what is
+// foreseen to come yet; one whose memory is there does not.
+func TestBesideWhoseMemoryFollows(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(r *record.Report)
+		sent int64
+		want []int64 // what others have yet to send
+	}{
+		"it does not run yet":    {func(*record.Report) {}, 40 << 20, []int64{60 << 20}},
+		"memory follows":         {func(r *record.Report) { r.Resumed, r.PostCopy = 1, &record.PostCopy{} }, 40 << 20, []int64{60 << 20}},
+		"more than was foreseen": {func(r *record.Report) { r.Resumed, r.PostCopy = 1, &record.PostCopy{} }, 101 << 20, []int64{0}},
+		"all of it has come":     {func(r *record.Report) { r.Resumed, r.MemoryDone, r.PostCopy = 1, 2, &record.PostCopy{} }, 40 << 20, nil},
+		"nothing was to follow":  {func(r *record.Report) { r.Resumed = 1 }, 40 << 20, nil},
+	} {
+		m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+		moving(m, "m-00000002", "db", 100<<20, c.sent).rec.Edit(c.edit)
+		_, _, all := m.beside()
+		var got []int64
+		for _, other := range all {
+			got = append(got, other.Left)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
