@@ -67,8 +67,7 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	}
 	waiting, err := m.work.ownQueue.waiting(to)
 	look.Goodput = m.work.memoryRate.See(time.Now(), p.Transferred-waiting)
-	onItsWay := int64(float64(look.Goodput) * m.leastTrip().Seconds())
-	look.Remaining += max(0, waiting-onItsWay)
+	look.Remaining += m.ahead(waiting, look.Goodput)
 	if err == nil {
 		err = m.keepShort(to, look)
 	}

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/policy"
+	"godwit/transfer"
+	"godwit/vm"
+)
+
+// TestOnItsWayIsNotWaiting: what QEMU's own transfers have on the paths is there before what is sent next, and makes a
+// pause no longer; what waits beyond that does.
+func TestOnItsWayIsNotWaiting(t *testing.T) {
+	for _, name := range []string{"qemu-tcp", "qemu-multifd", "qemu-xbzrle"} {
+		t.Run(name, func(t *testing.T) {
+			m := &outgoing{plan: migration.Plan{Transfer: name}, work: &sourceWork{forward: stuckForwarder(t)}}
+			const sent, left = 64 << 20, 1 << 20
+			look := func(trip time.Duration) (_ policy.Look, waits int64) {
+				m.work.rtt = trip
+				for {
+					waits = m.backlog()
+					look := m.copyLook(vm.Progress{Rounds: 5, Remaining: left, Transferred: sent}, time.Hour)
+					if waits == m.backlog() { // else some of it moved just then
+						return look, waits
+					}
+				}
+			}
+			m.work.memoryRate.See(time.Now().Add(-time.Second), 0)
+			none, waits := look(0)
+			if none.Goodput == 0 || none.Remaining != left+waits {
+				t.Fatalf("without a round trip %+v, %d bytes wait", none, waits)
+			}
+			half := time.Duration(float64(waits) / 2 / float64(none.Goodput) * float64(time.Second))
+			some, waits := look(half)
+			if want := left + m.ahead(waits, some.Goodput); some.Remaining != want || want >= left+waits || want <= left {
+				t.Errorf("with half of %d bytes on its way %+v", waits, some)
+			}
+			if all, _ := look(time.Minute); all.Remaining != left {
+				t.Errorf("with all of it on its way %+v", all)
+			}
+		})
+	}
+}
+
+// stuckForwarder is one whose peer takes nothing, after all that can wait on the way to it does.
+func stuckForwarder(t *testing.T) *transfer.Source {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	path := filepath.Join(t.TempDir(), "out.sock")
+	s, err := transfer.ListenSource(t.Context(), path, nil, func(ctx context.Context, _ int) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", ln.Addr().String())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() }) //nolint:errcheck // it is cut off
+	qemu, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { qemu.Close() })
+	peer, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	stuck := make(chan struct{})
+	go func() {
+		defer close(stuck)
+		for err == nil { // until nothing was taken for so long
+			qemu.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)) //nolint:errcheck // of a socket
+			_, err = io.Copy(qemu, io.LimitReader(zeros{}, 64<<10))
+		}
+	}()
+	<-stuck
+	return s
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
