@@ -141,6 +141,7 @@ type Copying struct {
 	before  time.Duration // downtime foreseen as this one began; 0: none was
 	shorter bool          // it is shorter than the one before
 	begun   time.Duration // downtime foreseen as the shortest pass but the first began; 0: none has
+	fewest  int64         // Left as a pass but the first began, the fewest of them; 0: none has
 	least   int64         // Left, at its least in this pass; 0 where that is no shorter one
 	gained  time.Duration // when it last came nearer to its end
 }
@@ -174,9 +175,9 @@ func (c *Copying) late(at time.Duration) bool {
 	return c.Limit > 0 && at > c.Limit && at-c.gained > gainLimit+c.begun
 }
 
-// begin looks whether a pass begins, and whether it is shorter than each before it: then the copy comes nearer to its
-// end as it begins, and as ever less of it is left. In one that is not, that says nothing: the guest has written as
-// much again by its end.
+// begin looks whether a pass begins, and whether it is shorter than each before it, in time, or in bytes where the paths
+// carry less than before: then the copy comes nearer to its end as it begins, and as ever less of it is left. In one
+// that is not, that says nothing: the guest has written as much again by its end.
 func (c *Copying) begin(pass, left int64, l Look) {
 	if pass == c.pass {
 		return
@@ -184,12 +185,12 @@ func (c *Copying) begin(pass, left int64, l Look) {
 	c.pass, c.least = pass, 0
 	d := l.Downtime(c.RTT)
 	c.shorter, c.before = c.before != 0 && d < c.before*9/10, d
-	if pass > 1 && c.begun != 0 && d >= c.begun*9/10 {
+	if pass > 1 && c.begun != 0 && d >= c.begun*9/10 && left >= c.fewest/10*9 {
 		return
 	}
 	c.least, c.gained = left, l.At
 	if pass > 1 {
-		c.begun = d
+		c.begun, c.fewest = d, min(left, cmp.Or(c.fewest, left))
 	}
 }
 

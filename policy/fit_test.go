@@ -335,3 +335,25 @@ func TestConverges(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowPathHalves: over a path that carries a twentieth of what it did, from the second pass on, each pass leaves half as much as the
+// one before, and takes longer than the second was foreseen to: that copy is not given up, nor said to come to nothing.
+func TestSlowPathHalves(t *testing.T) {
+	copying := Copying{Budget: 2 * time.Second, RTT: 20 * ms, Limit: 94 * time.Second}
+	at, left, goodput := 20*time.Second, 100e6, 12.5e6
+	for round := int64(2); round < 20; round++ {
+		for sent := 0.0; sent < left; sent += 0.6e6 {
+			look := Look{At: at, Round: round, Remaining: int64(left - sent), Goodput: int64(goodput), DirtyRate: 0.3e6}
+			verdict := copying.See(look)
+			if verdict == Go {
+				return
+			}
+			if verdict == GiveUp || copying.Barely(at) {
+				t.Fatalf("after %v, in round %d: %s, %v", at, round, verdict, copying.Barely(at))
+			}
+			at, goodput = at+time.Second, 0.6e6
+		}
+		left /= 2
+	}
+	t.Error("it did not end")
+}
