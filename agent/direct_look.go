@@ -41,21 +41,22 @@ type ownQueue struct {
 	kept  float64   // that, bytes; 0: as the kernel has it
 	asked time.Time
 	waits int64 // bytes, then
+	rate  int64 // what the paths carry, by what waited then, bytes per second
 	told  bool  // that something of it does not work
 }
 
-// waiting is what QEMU has written and the other end has not got, bytes.
-func (q *ownQueue) waiting(to netip.AddrPort) (_ int64, err error) {
-	now := time.Now()
-	if now.Sub(q.asked) < waitsAgain {
-		return q.waits, nil
+// ask finds out what QEMU has written and the other end has not got, where so long is over since it did. now says that it did.
+func (q *ownQueue) ask(to netip.AddrPort, since time.Duration) (now bool, err error) {
+	at := time.Now()
+	if at.Sub(q.asked) < since {
+		return false, nil
 	}
 	waits, err := mptcp.Waiting(to)
 	if err != nil {
-		return q.waits, err // as it was; the next look asks again
+		return false, err // it is as it was; the next look asks again
 	}
-	q.asked, q.waits = now, waits
-	return waits, nil
+	q.asked, q.waits = at, waits
+	return true, nil
 }
 
 // directLook is a look at memory that QEMU sends by connections of its own.
@@ -65,17 +66,31 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	if !ok { // it was checked in prepare
 		return look
 	}
-	waiting, err := m.work.ownQueue.waiting(to)
-	look.Goodput = m.work.memoryRate.See(time.Now(), p.Transferred-waiting)
-	look.Remaining += m.ahead(waiting, look.Goodput)
+	q := &m.work.ownQueue
+	now, err := q.ask(to, waitsAgain)
+	look.Goodput, look.Remaining = q.rate, p.Remaining+m.ahead(q.waits, q.rate)
+	if !now && err == nil && look.Goodput > 0 && look.Downtime(m.pauseRTT()) <= m.plan.Downtime {
+		now, err = q.ask(to, 0) // what is not left any more may wait since
+	}
+	if now || err != nil { // what was sent and what waits are of one moment: else what QEMU wrote between them counts as carried
+		q.rate = m.work.memoryRate.See(time.Now(), p.Transferred-q.waits)
+		look.Goodput, look.Remaining = q.rate, p.Remaining+m.ahead(q.waits, q.rate)
+	}
 	if err == nil {
 		err = m.keepShort(to, look)
 	}
-	if err != nil && !m.work.ownQueue.told {
-		m.work.ownQueue.told = true
+	if err != nil && !q.told {
+		q.told = true
 		m.rec.Note("what waits in QEMU's own connections is not known, or not bounded, and may make the pause longer: " + err.Error())
 	}
 	return look
+}
+
+// ahead is how much of so many bytes that the other end has not acknowledged is sent before what comes next, where so many per
+// second are carried. What is on its way is there before that, however little later: half a round trip, which counts for all.
+func (m *outgoing) ahead(unacknowledged, carried int64) int64 {
+	onItsWay := int64(float64(carried) * m.leastTrip().Seconds())
+	return max(0, unacknowledged-onItsWay)
 }
 
 // keepShort bounds what waits in QEMU's connections to what the longest of their ways needs.

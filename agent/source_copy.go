@@ -266,13 +266,6 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.ahead(m.backlog(), speed), DirtyRate: p.DirtyRate, Goodput: speed}
 }
 
-// ahead is how much of so many bytes that the other end has not acknowledged is sent before what comes next, where so many per
-// second are carried. What is on its way is there before that, however little later: half a round trip, which counts for all.
-func (m *outgoing) ahead(unacknowledged, carried int64) int64 {
-	onItsWay := int64(float64(carried) * m.leastTrip().Seconds())
-	return max(0, unacknowledged-onItsWay)
-}
-
 // moved grows with every byte that gets from QEMU to us, or from us to a path.
 func (m *outgoing) moved(p vm.Progress) int64 {
 	switch f := m.work.forward.(type) {

@@ -6,8 +6,10 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"godwit/agent/uplinks"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
@@ -46,6 +48,65 @@ func TestOnItsWayIsNotWaiting(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWaitsAsNow: a pause that fits is foreseen by what waits in QEMU's own connections now: what the last question for it did not
+// find there may have been left to send then, and is not now.
+func TestWaitsAsNow(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	qemu, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer qemu.Close()
+	for err == nil { // nobody reads: all that can wait does
+		qemu.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) //nolint:errcheck // of a socket
+		_, err = io.Copy(qemu, io.LimitReader(zeros{}, 64<<10))
+	}
+	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp", Downtime: time.Minute}, work: &sourceWork{}}
+	m.work.prepared.Memory = "tcp:" + ln.Addr().String()
+	q := &m.work.ownQueue
+	q.asked, q.rate = time.Now(), 10e6
+	look := m.copyLook(vm.Progress{Rounds: 1, Remaining: 1 << 10}, 0)
+	if look.Remaining < 64<<10 || look.Remaining != 1<<10+q.waits {
+		t.Errorf("%+v, %d bytes wait", look, q.waits)
+	}
+}
+
+// TestRateOfOneMoment: what QEMU has written since it was last asked what waits of that was not carried; however often it is
+// asked, as what is left fits, the rate becomes known and follows what is.
+func TestRateOfOneMoment(t *testing.T) {
+	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp", Downtime: time.Minute}, work: &sourceWork{}}
+	m.work.prepared.Memory = "tcp:127.0.0.1:1"
+	look := func(sent, left int64) int64 {
+		return m.copyLook(vm.Progress{Rounds: 1, Remaining: left, Transferred: sent}, 0).Goodput
+	}
+	synctest.Test(t, func(t *testing.T) {
+		sent := int64(0)
+		for _, rate := range []int64{10e6, 40e6} {
+			for range 1000 {
+				look(sent, 1<<20)
+				time.Sleep(lookEvery)
+				sent += rate / int64(time.Second/lookEvery)
+			}
+			if got := m.work.ownQueue.rate; got < rate*9/10 || got > rate*11/10 {
+				t.Errorf("%d of %d bytes per second", got, rate)
+			}
+		}
+		m.plan.Downtime = 0 // nothing fits
+		look(sent, 1<<20)
+		m.work.ownQueue.asked = time.Now()
+		m.work.memoryRate = uplinks.Goodput{}
+		m.work.memoryRate.See(time.Now().Add(-time.Hour), 0)
+		before := m.work.ownQueue.rate
+		if got := look(1<<40, 1<<20); got != before {
+			t.Errorf("%d bytes per second, before that %d", got, before)
+		}
+	})
 }
 
 // stuckForwarder is one whose peer takes nothing, after all that can wait on the way to it does.
