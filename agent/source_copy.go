@@ -259,6 +259,7 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if m.work.lanes != nil {
 		return m.laneLook(p, at)
 	}
+	p.Remaining = m.work.left.See(time.Now(), p.Rounds, p.Remaining)
 	if m.plan.Direct() {
 		return m.directLook(p)
 	}

@@ -87,6 +87,7 @@ type sourceWork struct {
 	window       int64              // of its connection, bytes; 0: as the kernel has it
 	rounds       policy.Rounds      // of QEMU's
 	memoryRate   uplinks.Goodput    // of memory
+	left         policy.Left        // of it, by QEMU's own transfers
 	handling     policy.Handling    // of pages
 	throttling   policy.Throttling
 	early        bool // the rest of memory follows the guest
