@@ -68,6 +68,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	opts.URI, opts.MaxBandwidth = "unix:"+m.outSocket(), m.beginQEMUPart()
 	m.work.throttling = policy.Throttling{Most: m.a.config.MostThrottle(m.plan)}
 	opts.Throttles = m.work.throttling.Most > 0
+	opts.LooksAtOnce = !m.plan.OwnPath() && m.plan.Mode != "stopcopy" // what our own data path has read it sends once
 	switch {
 	case m.plan.Direct():
 		opts.URI = m.work.prepared.Memory

@@ -76,6 +76,9 @@ type MigrateOptions struct {
 	// dirty, until Stop and then ReleaseSwitchover; and not before the transfer allows it.
 	// At the destination: only where the source's Hold is HoldAck, which it acknowledges.
 	HoldSwitchover bool
+	// LooksAtOnce: a source that was held looks, once it is released, for the last time at which pages are dirty as soon as it
+	// can. Else it sends those that it knows of before: what the guest wrote to again since it looked goes twice in the pause.
+	LooksAtOnce bool
 	// Postcopy: the stream may let the guest run before all of its memory is there. Only at
 	// the destination; the source knows nothing of it.
 	Postcopy      bool

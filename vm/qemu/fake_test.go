@@ -200,6 +200,35 @@ func TestOldQEMUIsHeldByLowBandwidth(t *testing.T) {
 	f.said(t, `migrate-continue {"state":"pre-switchover"}`)
 }
 
+// TestLooksAtOnceWhenReleased: a QEMU that writes to the paths itself is told to look for the last time before it sends all that
+// it knows of, once its guest stands still and not before (lookWhenSent); one that does not stays as it was.
+func TestLooksAtOnceWhenReleased(t *testing.T) {
+	for _, looks := range []bool{false, true} {
+		f, p := newFake(t, "10.0.2")
+		opts := held
+		opts.LooksAtOnce = looks
+		if err := p.Migrate(t.Context(), opts); err != nil {
+			t.Fatal(err)
+		}
+		f.said(t, "migrate-set-parameters", `"avail-switchover-bandwidth":1000000`, `"downtime-limit":1,`)
+		if err := p.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stopped := f.said(t, "stop")
+		f.set(func() { f.status = "pre-switchover" })
+		if err := p.ReleaseSwitchover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		goesOn := f.said(t, `migrate-continue {"state":"pre-switchover"}`)
+		f.mu.Lock()
+		at := slices.IndexFunc(f.log, func(line string) bool { return strings.Contains(line, `"downtime-limit":2000000`) })
+		f.mu.Unlock()
+		if told := at > stopped && at < goesOn; told != looks || !looks && at >= 0 {
+			t.Errorf("looks at once: %v, told %d, stopped %d, goes on %d", looks, at, stopped, goesOn)
+		}
+	}
+}
+
 // TestDestinationAcknowledgesWhenAsked: a QEMU that waits sends SWITCHOVER_ACK only where the source
 // is held by that.
 func TestDestinationAcknowledgesWhenAsked(t *testing.T) {

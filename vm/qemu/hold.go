@@ -55,7 +55,7 @@ func (p *Process) brake() {
 // look at memory for the last time and to send the device state.
 func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 	p.holding.Lock()
-	low, pauses, known := p.held == vm.HoldLowBandwidth, p.pauses, p.asked
+	low, pauses, looks, known := p.held == vm.HoldLowBandwidth, p.pauses, p.looks, p.asked
 	p.released = true
 	limit := bandwidth(p.limit)
 	p.holding.Unlock()
@@ -65,6 +65,11 @@ func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 			return fmt.Errorf("release switchover: %w", err)
 		}
 		low = pauses && p.hold() == vm.HoldLowBandwidth
+	}
+	if looks && !low { // the guest stands still: lookWhenSent is for one that writes
+		if err := p.qmp.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": longest.Milliseconds()}, nil); err != nil {
+			return fmt.Errorf("release switchover: %w", err)
+		}
 	}
 	if low {
 		params := map[string]any{"max-bandwidth": limit, "downtime-limit": longest.Milliseconds()}

@@ -72,7 +72,7 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 	p.holding.Lock()
 	p.held, p.released, p.limit = "", false, bandwidth(opts.MaxBandwidth)
 	p.asked = true
-	p.pauses = opts.HoldSwitchover
+	p.pauses, p.looks = opts.HoldSwitchover, opts.LooksAtOnce
 	if opts.HoldSwitchover {
 		p.held = p.hold()
 	}
