@@ -30,29 +30,39 @@ func TestProberSeesDroppedPackets(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	// One address alone silent: the other still answers.
 	run(t, name, "nft", "add table ip t; add chain ip t in { type filter hook input priority 0; }; add rule ip t in ip daddr 127.0.0.5 udp dport 7007 drop")
-	time.Sleep(300 * time.Millisecond)
-	one := now()
+	mute := now()
+	one := downtimeOf(t, p, "with one address silent", begin+50e6, func(d time.Duration, at int64) bool {
+		alone, _ := p.Silence([]netip.Addr{old}, mute, at, at)
+		return 2*d < alone // by far, however long this machine stood still
+	})
 	run(t, name, "nft", "add rule ip t in udp dport 7007 drop")
 	silent := now()
 	time.Sleep(200 * time.Millisecond)
-	still := now()
+	least := time.Duration(now()-silent) - 20*time.Millisecond // nft answers some time after its rule began to hold: the truth is more
 	run(t, name, "nft", "delete table ip t")
-	time.Sleep(200 * time.Millisecond)
-	end := now()
-	p.WaitFor(t.Context(), end)
-
-	if d, ok := p.Downtime(begin+50e6, one-50e6, now()); !ok || d > 200*time.Millisecond {
-		t.Errorf("with one address silent: %v, %v", d, ok)
-	}
-	// nft answers some time after its rule began to hold: the truth is more than this, and
-	// ended before the last 100 ms of those that were waited for.
-	least := time.Duration(still-silent) - 20*time.Millisecond
-	if d, ok := p.Downtime(one, end, now()); !ok || d < least || d > time.Duration(end-one)-100*time.Millisecond {
-		t.Errorf("downtime %v, %v, want from %v", d, ok, least)
-	}
+	end := downtimeOf(t, p, "with both silent", one, func(d time.Duration, at int64) bool {
+		return d >= least && d <= time.Duration(at-one)-100*time.Millisecond // it has ended
+	})
 	series := p.Series(begin, end, now(), 50*time.Millisecond)
 	if len(series) < 15 {
 		t.Errorf("series of %d points", len(series))
+	}
+}
+
+// downtimeOf waits until the downtime since from is as it is to be, and returns when that was.
+func downtimeOf(t *testing.T, p *Prober, what string, from int64, right func(d time.Duration, at int64) bool) (at int64) {
+	t.Helper()
+	for w := need.Patient(5 * time.Second); ; {
+		time.Sleep(200 * time.Millisecond)
+		at = now()
+		p.WaitFor(t.Context(), at)
+		d, ok := p.Downtime(from, at-50e6, now())
+		if ok && right(d, at) {
+			return at
+		}
+		if w.Over() {
+			t.Fatalf("%s: downtime %v, %v, of %v", what, d, ok, time.Duration(at-from))
+		}
 	}
 }
 
