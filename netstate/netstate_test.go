@@ -1,19 +1,16 @@
 package netstate_test
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"
@@ -92,90 +89,6 @@ func (w *world) redirected() (sum int) {
 }
 
 var redirections = regexp.MustCompile(`counter away_\S+ {\s*packets (\d+)`)
-
-// A stream sends numbered datagrams at 1 kHz and counts the echoes.
-type stream struct {
-	first, next uint32
-	stop, done  chan struct{}
-	echoes      map[uint32]int
-	answered    atomic.Int64
-	heard       chan struct{}
-}
-
-func (w *world) stream(to netip.Addr, first uint32) *stream {
-	s := &stream{first: first, next: first, stop: make(chan struct{}), done: make(chan struct{}), echoes: map[uint32]int{}, heard: make(chan struct{})}
-	conn := w.dial(to)
-	go func() {
-		defer close(s.heard)
-		b := make([]byte, 2048)
-		for {
-			if _, err := conn.Read(b); err != nil {
-				return
-			}
-			s.echoes[binary.BigEndian.Uint32(b)]++
-			s.answered.Add(1)
-		}
-	}()
-	go func() {
-		defer close(s.done)
-		for tick := time.NewTicker(time.Millisecond); ; s.next++ {
-			select {
-			case <-tick.C:
-				if _, err := conn.Write(binary.BigEndian.AppendUint32(nil, s.next)); err != nil {
-					w.t.Errorf("send %d: %v", s.next, err)
-				}
-			case <-s.stop:
-				tick.Stop()
-				for p := need.Patient(long); s.answered.Load() < int64(s.next-s.first) && !p.Over(); {
-					time.Sleep(10 * time.Millisecond)
-				}
-				time.Sleep(100 * time.Millisecond) // what comes twice comes by then
-				conn.Close()
-				return
-			}
-		}
-	}()
-	return s
-}
-
-// goOn waits until streams have been answered for a while, or are not.
-func goOn(streams ...*stream) {
-	for _, s := range streams {
-		for p, until := need.Patient(long), s.answered.Load()+60; s.answered.Load() < until && !p.Over(); {
-			time.Sleep(5 * time.Millisecond)
-		}
-	}
-}
-
-func (s *stream) end(t *testing.T, guests ...*echoer) {
-	t.Helper()
-	close(s.stop)
-	<-s.done
-	<-s.heard
-	lost, twice, unanswered, total := 0, 0, 0, int(s.next-s.first)
-	for i := s.first; i < s.next; i++ {
-		n := 0
-		for _, g := range guests {
-			g.mu.Lock()
-			n += g.seen[i]
-			g.mu.Unlock()
-		}
-		if n == 0 {
-			lost++
-			t.Logf("datagram %d lost", i-s.first)
-		} else if n > 1 {
-			twice++
-		}
-		if s.echoes[i] == 0 {
-			unanswered++
-			t.Logf("datagram %d unanswered", i-s.first)
-		}
-	}
-	t.Logf("%d datagrams: %d lost, %d twice, %d unanswered", total, lost, twice, unanswered)
-	if lost+twice+unanswered != 0 || total < 100 {
-		t.Errorf("%d datagrams: %d lost, %d twice, %d unanswered", total, lost, twice, unanswered)
-	}
-}
 
 // TestEachCure takes the cures of Le & Nahum §IV out, one by one: without it the
 // client loses the guest, and Set puts exactly it back.
