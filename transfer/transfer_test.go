@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"godwit/internal/need"
 	"godwit/internal/socket"
 	"godwit/transfer/coding"
 	"godwit/transfer/pace"
@@ -216,8 +217,8 @@ func TestOtherStreamsCarryNothingBack(t *testing.T) {
 // TestPackedOnItsWay: a forwarder packs for a peer that unpacks, and counts what it sends.
 func TestPackedOnItsWay(t *testing.T) {
 	var sent int64
-	for range 5 { // where it gets no processor while it packs it leaves that for a while
-		if sent = packedOnItsWay(t); sent <= 100_000 {
+	for p := need.Patient(5 * time.Second); ; { // where it gets no processor while it packs it leaves that for a while
+		if sent = packedOnItsWay(t); sent <= 100_000 || p.Over() {
 			break
 		}
 	}
