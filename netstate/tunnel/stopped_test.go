@@ -82,16 +82,13 @@ func TestKilledAsItBegan(t *testing.T) {
 			_, err := os.Lstat(cfg.socket())
 			made = err == nil
 		}
-		n.Do("a", func() error {
-			all, err := keepers()
-			for _, s := range all {
-				if s.Name == cfg.Name {
-					err = errors.Join(err, syscall.Kill(s.PID, syscall.SIGSTOP))
-				}
+		var all []Status
+		n.Do("a", func() (err error) { all, err = keepers(); return err })
+		for _, s := range all {
+			if s.Name == cfg.Name {
+				need.Stop(t, s.PID) // one that is only told to stop may answer yet that it ends
 			}
-			return err
-		})
-		time.Sleep(20 * time.Millisecond)
+		}
 		cancel()
 		up := <-came
 		if _, err := os.Lstat(cfg.record()); up == nil || err == nil { // it had said that it is ready
