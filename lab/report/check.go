@@ -141,8 +141,8 @@ func (c *checker) serviceGap(e scenario.Expect) {
 		c.unmet("service_gap: of traffic %s is unknown: %s", t.Name, why(t.WhyNull, "service_gap_ms"))
 		return
 	}
-	if gap := ms(*t.ServiceGapMS); gap >= e.Below {
-		c.unmet("service_gap: of traffic %s is %s, expected below %s", t.Name, gap, e.Below)
+	if gap := *t.ServiceGapMS * float64(time.Millisecond); gap >= float64(e.Below) {
+		c.unmet("service_gap: of traffic %s is %s, expected below %s", t.Name, told(gap), e.Below)
 	}
 }
 
@@ -182,8 +182,8 @@ func (c *checker) each(e scenario.Expect, name string, of func(*Migration) *floa
 		case v == nil:
 			c.unmet("%s: of %s is unknown: %s", e.Kind, label(i, m), why(m.WhyNull, name))
 		default:
-			if seen := time.Duration(*v * float64(unit)).Round(10 * time.Microsecond); seen >= e.Below {
-				c.unmet("%s: of %s is %s, expected below %s", e.Kind, label(i, m), seen, e.Below)
+			if seen := *v * float64(unit); seen >= float64(e.Below) {
+				c.unmet("%s: of %s is %s, expected below %s", e.Kind, label(i, m), told(seen), e.Below)
 			}
 		}
 		judged = true
@@ -238,6 +238,5 @@ func why(reasons map[string]string, name string) string {
 	return "no reason was given"
 }
 
-func ms(v float64) time.Duration {
-	return time.Duration(v * float64(time.Millisecond)).Round(10 * time.Microsecond)
-}
+// told is a time of so many nanoseconds as a line tells it; a bound is held against what was measured.
+func told(ns float64) time.Duration { return time.Duration(ns).Round(10 * time.Microsecond) }
