@@ -85,12 +85,11 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *guests
 			a.forgetStart(g)
 		}
 	}()
-	if err := a.chooseAddresses(ctx, g); err != nil {
+	if err := a.openTaps(g); err != nil { // a tap may change the bridge's MAC, by which the LAN is asked
 		return nil, err
 	}
-	if err := a.openTaps(g); err != nil {
-		return nil, err
-	}
+	addressed, callOff := a.beginAddresses(ctx, g)
+	defer callOff()
 	spec, err := a.spec(g, false)
 	if err != nil {
 		return nil, err
@@ -103,6 +102,9 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *guests
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	g.RunsIn(machine)
+	if err := addressed(); err != nil {
+		return nil, err
+	}
 	if err := a.configureFirst(ctx, g); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
@@ -150,6 +152,22 @@ func (a *Agent) configureFirst(ctx context.Context, g *guests.Guest) error {
 	}
 	_, err = c.Configure(ctx, handed.Configure(g.Held(), a.config.Network, 0, g.Held().Addresses, 0, true))
 	return err
+}
+
+// beginAddresses chooses a new guest's addresses while it begins to boot: the LAN is asked for 300 ms who has them. await
+// waits until they are chosen, or none are; after callOff nothing is chosen any more.
+func (a *Agent) beginAddresses(ctx context.Context, g *guests.Guest) (await func() error, callOff func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	chosen := make(chan error, 1)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		chosen <- a.chooseAddresses(ctx, g)
+	}()
+	return func() error { return <-chosen }, func() {
+		cancel()
+		<-over
+	}
 }
 
 // chooseAddresses gives a new guest free addresses.

@@ -2,16 +2,19 @@ package agent
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
 	"godwit/internal/need"
 	"godwit/migration"
+	"godwit/vm/qemu"
 )
 
 // TestStartWithoutQEMU: a guest whose QEMU does not start is an error that says so, and nothing of it is left.
@@ -26,6 +29,30 @@ func TestStartWithoutQEMU(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(a.config.Run, "guests")); err != nil || len(left) != 0 {
 		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// TestStartWithoutAddress: a guest's addresses are chosen while it boots. Where none is free nothing is left of it.
+func TestStartWithoutAddress(t *testing.T) {
+	need.QEMU(t)
+	boots := filepath.Join(t.TempDir(), "vmlinuz")
+	if err := os.WriteFile(boots, make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := between(t)
+	a.config.Image = config.Image{Kernel: boots}
+	a.config.Network.V4, a.config.Network.First = netip.MustParsePrefix("10.2.1.0/28"), 15
+	a.ctx = t.Context()
+	_, err := a.startGuest(t.Context(), config.Description{Name: "web", Memory: 32 << 20})
+	agenttest.Refused(t, "no address", err, migration.CodeAddress, "none is free in 10.2.1.0/28")
+	if left, err := qemu.Living(filepath.Join(a.config.Run, "guests")); err != nil || len(left) != 0 {
+		t.Errorf("%v live, %v", left, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(a.config.Run, "guests")); err != nil || len(left) != 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	if err := a.guests.NameFree("web"); err != nil {
+		t.Error(err)
 	}
 }
 
