@@ -114,7 +114,8 @@ func TestLeaveOldBySubnetAgents(t *testing.T) {
 			g.Remember(func(h *care.Held) {
 				h.Addresses = []migration.Address{{Prefix: m.plan.Held[0].Prefix, Home: "rome", SubnetAgent: "rome2"}}
 			})
-			place(a, &detour.Detour{ID: m.plan.ID, Guest: "web", Peer: "rome", Visiting: []netstate.Visiting{{Addr: old, Tunnel: "gwt-1"}}})
+			emptied := &detour.Detour{ID: "m-00000009", Guest: "web", Peer: "rome", Leased: true, Until: time.Now().Add(time.Hour)}
+			place(a, &detour.Detour{ID: m.plan.ID, Guest: "web", Peer: "rome", Visiting: []netstate.Visiting{{Addr: old, Tunnel: "gwt-1"}}}, emptied)
 			// Both ends of the tunnel stand: it was asked to go before.
 			id := detour.WayID(m.plan.ID, "rome", "rome2")
 			ask := talk.Repoint{Migration: id, Guest: "web", Addresses: []netip.Addr{old}, Home: "rome", Lease: time.Minute, Go: true}
@@ -141,6 +142,10 @@ func TestLeaveOldBySubnetAgents(t *testing.T) {
 			}
 			if again := mayAsk(g, time.Now()); again != c.again {
 				t.Errorf("it may be asked again at once: %v", again)
+			}
+			a.actors.Wait()
+			if stands := c.home == "rome2"; (placed(a, emptied.ID) == nil) != stands || placed(a, m.plan.ID) == nil {
+				t.Errorf("an emptied way from its home: %+v; what this migration ends: %+v", placed(a, emptied.ID), placed(a, m.plan.ID))
 			}
 		})
 	}

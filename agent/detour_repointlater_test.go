@@ -66,12 +66,16 @@ func TestHomeIsAskedLater(t *testing.T) {
 		until time.Time
 		says  error
 		busy  bool
+		led   bool // by a way of its own already, another address of that home
 		done  bool
+		again time.Duration // after which it may be asked again
 	}{
-		"for good":               {time.Time{}, nil, false, true},
-		"leased":                 {time.Now().Add(time.Hour), nil, false, true},
-		"it does not know":       {time.Time{}, &migration.Problem{Code: migration.CodeAddress, Text: "no"}, false, false},
-		"the guest moves on now": {time.Time{}, nil, true, false},
+		"for good":                {time.Time{}, nil, false, false, true, 15 * time.Second},
+		"leased":                  {time.Now().Add(time.Hour), nil, false, false, true, 15 * time.Second},
+		"it does not know":        {time.Time{}, &migration.Problem{Code: migration.CodeAddress, Text: "no"}, false, false, false, 15 * time.Second},
+		"it may send directly":    {time.Time{}, errors.New("no room"), false, false, false, 2 * time.Second},
+		"the guest moves on now":  {time.Time{}, nil, true, false, false, 0},
+		"its other one came late": {time.Time{}, nil, false, true, false, 15 * time.Second},
 	} {
 		a, g, d := leasing(t)
 		a.config.Peers = []config.Neighbour{{Host: "paris"}, {Host: "oslo"}}
@@ -84,6 +88,9 @@ func TestHomeIsAskedLater(t *testing.T) {
 			taken(t, g, "m-00000002")
 		}
 		id := detour.WayID(d.ID, "", "paris")
+		if c.led {
+			place(a, d, &detour.Detour{ID: id, Guest: g.Name(), Peer: "paris", Leased: true, Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.21"), Tunnel: "gwt-00000002"}}})
+		}
 		a.asked = map[string]askedWay{id: { // its tunnel stands, of an earlier try
 			config: tunnel.Config{Name: "gwt-00000002", Dir: ends.Dir(a.config)}, since: time.Now(),
 			ask: talk.Repoint{Migration: id, Guest: g.Name(), Addresses: []netip.Addr{addr.Addr()}, Go: true},
@@ -98,10 +105,22 @@ func TestHomeIsAskedLater(t *testing.T) {
 			peer.Answer(w, nil, nil)
 		}))
 		*g.Asks() = asking.Asking{}
+		began := time.Now()
 		a.retryHomes()
 		a.actors.Wait()
-		if asks := len(asked) > 0; asks == c.busy || asks && asked[0] != "/v1/detours/repoint" {
+		over := time.Now()
+		if c.busy {
+			a.retryHome(t.Context(), g) // which began before the guest moved on
+		}
+		if asks := len(asked) > 0; asks == (c.busy || c.led) || asks && asked[0] != "/v1/detours/repoint" {
 			t.Errorf("%s: asked %v", name, asked)
+		}
+		if !g.TryLockAddresses() {
+			t.Fatalf("%s: its addresses are locked still", name)
+		}
+		g.UnlockAddresses()
+		if may := g.Asks().MayAskHomes; c.again > 0 && may(began.Add(c.again-1)) || !may(over.Add(c.again)) {
+			t.Errorf("%s: it may not be asked again after %v, or before", name, c.again)
 		}
 		way := placed(a, id)
 		if led := way != nil && len(way.Visiting) == 1 && way.Visiting[0].Addr == addr.Addr() && way.Peer == "paris" && way.Leased && way.Until.Equal(c.until); led != c.done {
@@ -114,11 +133,6 @@ func TestHomeIsAskedLater(t *testing.T) {
 		if said := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "paris sends [10.1.1.20] directly by now, and oslo") }); said != c.done {
 			t.Errorf("%s: notes %q", name, rep.Notes)
 		}
-		asked = nil
-		a.retryHomes() // not again at once
-		if a.actors.Wait(); len(asked) > 0 {
-			t.Errorf("%s: asked again at once", name)
-		}
 	}
 }
 
@@ -126,21 +140,34 @@ func TestHomeIsAskedLater(t *testing.T) {
 func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
 	a, g, d := leasing(t)
 	a.config.Peers = []config.Neighbour{{Host: "oslo"}}
-	d.Peer, d.Until, d.Visiting = "oslo", time.Time{}, nil
+	leased := &detour.Detour{ID: "m-00000005", Guest: g.Name(), Peer: "oslo", Leased: true, Until: time.Now().Add(time.Hour)}
+	others := &detour.Detour{ID: "m-00000006", Guest: g.Name(), Peer: "cairo", Leased: true, Until: leased.Until}
 	other := &detour.Detour{ID: "m-00000003", Guest: g.Name(), Peer: "oslo", Leased: true, Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.21")}}}
-	own := &detour.Detour{ID: "m-00000004", Guest: g.Name(), Peer: "oslo", Leased: true}
-	place(a, d, other, own)
+	own := &detour.Detour{ID: "m-00000004", Guest: g.Name(), Peer: "oslo", Leased: true, Until: leased.Until}
+	place(a, others, other, own)
+	a.endEmptied(g.Name(), "oslo", own.ID)
+	a.actors.Wait()
+	if placed(a, other.ID) == nil || placed(a, own.ID) == nil || placed(a, others.ID) == nil {
+		t.Error("one that leads something, is its own migration's, or of another host, ended")
+	}
+	d.Peer, d.Until, d.Visiting = "oslo", time.Time{}, nil
+	place(a, d, leased)
 	a.links["oslo"] = linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		peer.Answer(w, nil, errors.New("not now"))
 	}))
-	if err := a.endEmpty(t.Context(), *d); err != nil {
-		t.Error(err)
+	for _, d := range []*detour.Detour{d, leased} {
+		if err := a.endEmpty(t.Context(), *d); err != nil {
+			t.Error(err)
+		}
 	}
 	if placed(a, d.ID) != nil {
 		t.Error("it is there still")
 	}
 	if _, err := statFile((ending{Detour: d.ID}).path(a)); err != nil {
 		t.Errorf("oslo is not told on: %v", err)
+	}
+	if _, err := statFile((ending{Detour: leased.ID}).path(a)); err == nil {
+		t.Error("oslo is told on of one that a lease ends there")
 	}
 	if rep, _ := a.records.Report(d.ID); rep.TunnelDown == 0 {
 		t.Error("when its tunnel ended is not known")
@@ -151,9 +178,5 @@ func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
 		if e.Name == migration.LeaseEnded {
 			t.Error("the end of the lease is told")
 		}
-	}
-	a.endEmptied(g.Name(), "oslo", own.ID)
-	if placed(a, other.ID) == nil || placed(a, own.ID) == nil {
-		t.Error("one that leads something, or is its own migration's, ended")
 	}
 }

@@ -116,6 +116,8 @@ func TestBesideWhoseMemoryFollows(t *testing.T) {
 		want []int64 // what others have yet to send
 	}{
 		"it does not run yet":    {func(*record.Report) {}, 40 << 20, []int64{60 << 20}},
+		"it goes on beyond that": {func(*record.Report) {}, 101 << 20, []int64{-1}},
+		"it has come, and waits": {func(r *record.Report) { r.MemoryDone = 1 }, 101 << 20, []int64{0}},
 		"memory follows":         {func(r *record.Report) { r.Resumed, r.PostCopy = 1, &record.PostCopy{} }, 40 << 20, []int64{60 << 20}},
 		"more than was foreseen": {func(r *record.Report) { r.Resumed, r.PostCopy = 1, &record.PostCopy{} }, 101 << 20, []int64{0}},
 		"all of it has come":     {func(r *record.Report) { r.Resumed, r.MemoryDone, r.PostCopy = 1, 2, &record.PostCopy{} }, 40 << 20, nil},
