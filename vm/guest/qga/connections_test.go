@@ -26,6 +26,7 @@ func TestConnections(t *testing.T) {
 			{"ESTAB", port("10.1.1.10:22"), port("10.9.1.3:5000"), "", 0, false},
 			{"TIME-WAIT", port("10.1.1.10:22"), port("10.9.1.3:5001"), "", 0, false},
 			{"SYN-RECV", port("10.1.1.10:80"), port("10.9.1.2:4005"), "", 0, false}, // of a join before it is a subflow, or of whatever
+			{"SYN-RECV", port("10.1.1.10:80"), port("10.9.1.2:4006"), "", 0, false},
 			{"ESTAB", port("10.2.1.10:22"), port("10.9.1.3:5002"), "", 0, false},
 		},
 		udp: []socket{{"ESTAB", port("10.1.1.10:53"), port("10.9.1.3:6000"), "", 0, false}},
@@ -40,8 +41,8 @@ func TestConnections(t *testing.T) {
 	if diff := cmp.Diff(want, got.List, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Error(diff)
 	}
-	if users := table.users([]netip.Addr{netip.MustParseAddr("10.1.1.10")}); users.MPTCP != 1 || users.TCP != 2 || users.Opening != 1 || users.UDP != 1 {
-		t.Errorf("%+v: want one of each, and a handshake, which is told from plain TCP", users)
+	if users := table.users([]netip.Addr{netip.MustParseAddr("10.1.1.10")}); users.MPTCP != 1 || users.TCP != 3 || users.Opening != 2 || users.UDP != 1 {
+		t.Errorf("%+v: want one of each, and two handshakes, which are told from plain TCP", users)
 	}
 }
 
