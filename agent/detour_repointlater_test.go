@@ -55,6 +55,11 @@ func TestRoundabouts(t *testing.T) {
 		if got := a.roundabouts(g); !maps.EqualFunc(got, want, slices.Equal) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
+		if !c.want {
+			if a.retryHomes(); !g.Asks().MayAskHomes(time.Now()) {
+				t.Errorf("%s: it counts as asked", name)
+			}
+		}
 	}
 }
 

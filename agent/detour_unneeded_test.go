@@ -55,12 +55,16 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		}
 		place(a, d)
 		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g, keepsOld: true}}
+		began := time.Now()
 		err := m.leave(t.Context())
 		m.rec.End(migration.Completed, nil, time.Now())
 		a.records.Add(m.rec)
 		asked := strings.Contains(strings.Join(m.rec.Snapshot().Notes, "\n"), "oslo goes on sending") // it is not known here
 		if has := migration.Bare(g.Held().Addresses); !slices.Equal(has, migration.Bare(slices.Concat(plan.Next, c.kept))) || asked != slices.Contains(migration.Bare(c.kept), old[1].Prefix.Addr()) {
 			t.Errorf("%s: the guest has %v; oslo asked %v (%v)", name, has, asked, err)
+		}
+		if asked == g.Asks().MayAskHomes(began.Add(14*time.Second)) {
+			t.Errorf("%s: oslo asked %v, and soon again, or else left alone", name, asked)
 		}
 		if led := a.visiting(g.Name()); !slices.Equal(led, migration.Bare(c.kept)) {
 			t.Errorf("%s: led here are %v, of which any may be given to another guest by then", name, led)
