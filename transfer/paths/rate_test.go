@@ -187,6 +187,11 @@ func TestBrimful(t *testing.T) {
 // round trip, and every acknowledgement late by as much as is said. It returns when it ends, and
 // what arrived per second in the last second.
 func (e *estimate) hold(from time.Time, last time.Duration, rate float64, base, late time.Duration) (time.Time, float64) {
+	return e.holdWhile(from, last, rate, base, func(time.Time) time.Duration { return late })
+}
+
+// holdWhile is hold where acknowledgements are late by as much as late says at that time. They come in order.
+func (e *estimate) holdWhile(from time.Time, last time.Duration, rate float64, base time.Duration, late func(time.Time) time.Duration) (time.Time, float64) {
 	const size = 16 << 10
 	type trip struct{ sent, back time.Time }
 	var way []trip
@@ -206,7 +211,11 @@ func (e *estimate) hold(from time.Time, last time.Duration, rate float64, base, 
 				free = now
 			}
 			free = free.Add(time.Duration(size / rate * float64(time.Second)))
-			way = append(way, trip{now, free.Add(base + late)})
+			back := free.Add(base + late(now))
+			if len(way) > 0 && back.Before(way[len(way)-1].back) {
+				back = way[len(way)-1].back
+			}
+			way = append(way, trip{now, back})
 		}
 		e.held = true
 	}
@@ -258,11 +267,17 @@ func TestLateForAWhile(t *testing.T) {
 	e := &estimate{rtt: base, shortest: base}
 	end := e.carry(time.Unix(1, 0), 2*time.Second, 2*time.Millisecond, 64<<10, link, false)
 	end, _ = e.hold(end, 2*time.Second, link, base, 0)
-	end, _ = e.hold(end, 3*time.Second, link, base, 100*time.Millisecond)
-	if e.shortest < 100*time.Millisecond {
-		t.Fatalf("the path is %v long, and was not taken to be longer", e.shortest)
+	over, longest := end.Add(3*time.Second), time.Duration(0)
+	_, got := e.holdWhile(end, 13*time.Second, link, base, func(now time.Time) time.Duration {
+		longest = max(longest, e.shortest)
+		if now.Before(over) {
+			return 100 * time.Millisecond
+		}
+		return 0 // what is under way keeps it as long
+	})
+	if longest < 100*time.Millisecond {
+		t.Fatalf("the path is %v long, and was not taken to be longer", longest)
 	}
-	_, got := e.hold(end, 10*time.Second, link, base, 0)
 	if queue := time.Duration(e.inflightBound()/link*float64(time.Second)) - base; got < 0.9*link || queue > 50*time.Millisecond {
 		t.Errorf("%.1f MB/s with a queue of %v", got/1e6, queue)
 	}
