@@ -32,6 +32,12 @@ func TestReadyIsTaken(t *testing.T) {
 		"nothing":         func() error { return nil },
 		"its address":     func() error { return dropAddr(link, addr) },
 		"it and its rule": func() error { return errors.Join(dropAddr(link, addr), unlead(addr)) },
+		"its rule and its subnet": func() error {
+			rules, err := rulesFrom(addr)
+			routes, rerr := routesOf(netlink.FAMILY_V4, next.Table)
+			routes = slices.DeleteFunc(routes, func(r netlink.Route) bool { return r.Gw != nil })
+			return errors.Join(err, rerr, dropRules(rules, -1), dropRoutes(routes))
+		},
 		"its rule": func() error {
 			rules, err := rulesFrom(addr)
 			return errors.Join(err, dropRules(rules, -1))
