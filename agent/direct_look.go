@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"godwit/agent/talk"
@@ -43,6 +44,8 @@ type ownQueue struct {
 	waits int64 // bytes, then
 	rate  int64 // what the paths carry, by what waited then, bytes per second
 	told  bool  // that something of it does not work
+
+	short atomic.Bool // they came to rest, and hold less than kept
 }
 
 // ask finds out what QEMU has written and the other end has not got, where so long is over since it did. now says that it did.
@@ -68,13 +71,13 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	}
 	q := &m.work.ownQueue
 	now, err := q.ask(to, waitsAgain)
-	look.Goodput, look.Remaining = q.rate, p.Remaining+m.ahead(q.waits, q.rate)
+	look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
 	if !now && err == nil && look.Goodput > 0 && look.Downtime(m.pauseRTT()) <= m.plan.Downtime {
 		now, err = q.ask(to, 0) // what is not left any more may wait since
 	}
 	if now || err != nil { // what was sent and what waits are of one moment: else what QEMU wrote between them counts as carried
 		q.rate = m.work.memoryRate.See(time.Now(), p.Transferred-q.waits)
-		look.Goodput, look.Remaining = q.rate, p.Remaining+m.ahead(q.waits, q.rate)
+		look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
 	}
 	if err == nil {
 		err = m.keepShort(to, look)
@@ -91,6 +94,15 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 func (m *outgoing) ahead(unacknowledged, carried int64) int64 {
 	onItsWay := int64(float64(carried) * m.leastTrip().Seconds())
 	return max(0, unacknowledged-onItsWay)
+}
+
+// aheadSettled is ahead of what will wait in QEMU's own connections as its guest is stopped; see settleOwn.
+func (m *outgoing) aheadSettled() int64 {
+	q := &m.work.ownQueue
+	if q.rate == 0 {
+		return q.waits
+	}
+	return m.ahead(min(q.waits, m.settled(q.rate)), q.rate)
 }
 
 // keepShort bounds what waits in QEMU's connections to what the longest of their ways needs.
@@ -117,14 +129,6 @@ func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
 		q.kept = want
 	}
 	return err
-}
-
-// queued is how long what waits in QEMU's connections takes as it is bounded, beside what is on its way.
-func (m *outgoing) queued() time.Duration {
-	if !m.plan.Direct() {
-		return 0
-	}
-	return queueKept + max(0, m.pauseRTT()-m.leastTrip())
 }
 
 // longest is the round trip of the longest way of the connections to an address, without queues.

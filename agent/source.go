@@ -142,6 +142,7 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
 	m.work.spread = m.link.Spread()
+	m.settleOwn(ctx)
 	told := m.tellClients(ctx)
 	if err := m.comeToRest(ctx); err != nil {
 		return err

@@ -71,7 +71,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	opts.LooksAtOnce = !m.plan.OwnPath() && m.plan.Mode != "stopcopy" // what our own data path has read it sends once
 	switch {
 	case m.plan.Direct():
-		opts.URI = m.work.prepared.Memory
+		opts.URI, opts.Looks = m.work.prepared.Memory, m.widenOwn
 	case m.plan.OwnPath():
 		opts.MaxBandwidth = 0
 	default:
@@ -260,7 +260,8 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if m.work.lanes != nil {
 		return m.laneLook(p, at)
 	}
-	p.Remaining = m.work.left.See(time.Now(), p.Rounds, p.Remaining)
+	q := &m.work.ownQueue // of none but Direct
+	p.Remaining = m.work.left.See(time.Now(), p.Rounds, p.Remaining, m.settles(q.waits, q.rate))
 	if m.plan.Direct() {
 		return m.directLook(p)
 	}

@@ -34,7 +34,7 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 		facts.Ratio, facts.Again, facts.DirtyRate, facts.Written = basis.Ratio, basis.Again, basis.DirtyRate, basis.Written
 	}
 	if !m.plan.OwnPath() { // each round sends a page whole that was written at all, and it takes no long round for that
-		facts.Queue = m.queued()
+		facts.Queue = m.queued(path.rate)
 		if basis != nil {
 			facts.DirtyRate = max(facts.DirtyRate, basis.Writes)
 		}

@@ -22,13 +22,13 @@ type Left struct {
 	more   int64     // what is written until the stop beside what this one left
 }
 
-// See takes how much is left at now, and returns how much there will be when the guest is stopped: what is written until then,
-// as fast as in the last round, and all together no more than any of the last rounds left.
-func (l *Left) See(now time.Time, round, remaining int64) int64 {
+// See takes how much is left at now, and returns how much there will be when the guest is stopped, which takes so much longer than
+// untilStop: what is written until then, as fast as in the last round, and all together no more than any of the last rounds left.
+func (l *Left) See(now time.Time, round, remaining int64, longer time.Duration) int64 {
 	if round > 1 && round != l.round {
 		l.more = 0
 		if took := now.Sub(l.at); len(l.rounds) > 0 && round > l.round && took > 0 {
-			written := float64(remaining) * untilStop.Seconds() / took.Seconds() * float64(round-l.round)
+			written := float64(remaining) * (untilStop + longer).Seconds() / took.Seconds() * float64(round-l.round)
 			l.more = max(0, min(int64(min(written, float64(1<<50))), slices.Max(l.rounds)-remaining))
 		}
 		l.rounds = append(l.rounds, remaining)

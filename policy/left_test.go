@@ -27,9 +27,14 @@ func TestLeft(t *testing.T) {
 		now := time.Unix(0, 0)
 		for i, see := range looks {
 			now = now.Add(time.Duration(see.after) * time.Millisecond)
-			if got := l.See(now, see.round, see.remaining); got != see.want {
+			if got := l.See(now, see.round, see.remaining, 0); got != see.want {
 				t.Errorf("%s, look %d: %d, want %d", name, i, got, see.want)
 			}
 		}
+	}
+	var l Left
+	l.See(time.Unix(0, 0), 2, 9e6, 0)
+	if got := l.See(time.Unix(1, 0), 3, 1e6, 140*time.Millisecond); got != 1200*kb {
+		t.Errorf("of a guest that is stopped later: %d", got)
 	}
 }

@@ -79,6 +79,9 @@ type MigrateOptions struct {
 	// LooksAtOnce: a source that was held looks, once it is released, for the last time at which pages are dirty as soon as it
 	// can. Else it sends those that it knows of before: what the guest wrote to again since it looked goes twice in the pause.
 	LooksAtOnce bool
+	// Looks, if any, is called each time that such a source was told to, while nothing waits for it: its connections may have
+	// been kept from taking more until then.
+	Looks func()
 	// Postcopy: the stream may let the guest run before all of its memory is there. Only at
 	// the destination; the source knows nothing of it.
 	Postcopy      bool

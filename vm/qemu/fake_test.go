@@ -206,7 +206,12 @@ func TestLooksAtOnceWhenReleased(t *testing.T) {
 	for _, looks := range []bool{false, true} {
 		f, p := newFake(t, "10.0.2")
 		opts := held
-		opts.LooksAtOnce = looks
+		heard := -1 // how much it had been told by then
+		opts.LooksAtOnce, opts.Looks = looks, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			heard = len(f.log)
+		}
 		if err := p.Migrate(t.Context(), opts); err != nil {
 			t.Fatal(err)
 		}
@@ -225,6 +230,9 @@ func TestLooksAtOnceWhenReleased(t *testing.T) {
 		f.mu.Unlock()
 		if told := at > stopped && at < goesOn; told != looks || !looks && at >= 0 {
 			t.Errorf("looks at once: %v, told %d, stopped %d, goes on %d", looks, at, stopped, goesOn)
+		}
+		if looks && (heard <= at || heard > goesOn) || !looks && heard >= 0 {
+			t.Errorf("looks at once: %v, told %d, said so at %d, goes on %d", looks, at, heard, goesOn)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (p *Process) brake() {
 // look at memory for the last time and to send the device state.
 func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 	p.holding.Lock()
-	low, pauses, looks, known := p.held == vm.HoldLowBandwidth, p.pauses, p.looks, p.asked
+	low, pauses, looks, told, known := p.held == vm.HoldLowBandwidth, p.pauses, p.looks, p.told, p.asked
 	p.released = true
 	limit := bandwidth(p.limit)
 	p.holding.Unlock()
@@ -76,6 +76,9 @@ func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 		if err := p.qmp.Do(ctx, "migrate-set-parameters", params, nil); err != nil {
 			return fmt.Errorf("release switchover: %w", err)
 		}
+	}
+	if looks && told != nil {
+		told()
 	}
 	if !pauses {
 		return nil

@@ -72,7 +72,7 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 	p.holding.Lock()
 	p.held, p.released, p.limit = "", false, bandwidth(opts.MaxBandwidth)
 	p.asked = true
-	p.pauses, p.looks = opts.HoldSwitchover, opts.LooksAtOnce
+	p.pauses, p.looks, p.told = opts.HoldSwitchover, opts.LooksAtOnce, opts.Looks
 	if opts.HoldSwitchover {
 		p.held = p.hold()
 	}

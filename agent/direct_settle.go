@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"godwit/agent/limits"
+	"godwit/agent/talk"
+	"godwit/netstate/mptcp"
+)
+
+// What waits in QEMU's connections is mostly of pages that the guest has written to again since, and would take its part of
+// the pause all the same. So just before its guest is stopped QEMU is let write no more than keeps the paths busy, until the
+// rest has left; once it stands still what is left is sent as fast as before.
+
+const (
+	leastSettled = 64 << 10              // bytes that may wait then, beside what is on its way
+	settleEvery  = 20 * time.Millisecond // between two looks at what waits
+)
+
+// settled is how much waits and is on its way once QEMU's connections came to rest, bytes, where the paths carry so many per second.
+func (m *outgoing) settled(carried int64) int64 {
+	return leastSettled + int64(float64(carried)*m.leastTrip().Seconds())
+}
+
+// settles is how long that takes as they are now.
+func (m *outgoing) settles(waits, carried int64) time.Duration {
+	if carried <= 0 || m.plan.Mode == "stopcopy" {
+		return 0
+	}
+	return time.Duration(float64(max(0, waits-m.settled(carried))) / float64(carried) * float64(time.Second))
+}
+
+// queued is how long what waits in QEMU's connections takes once they came to rest, over paths of so many bits per second.
+func (m *outgoing) queued(rate int64) time.Duration {
+	if !m.plan.Direct() || rate <= 0 {
+		return 0
+	}
+	return time.Duration(leastSettled * 8 * float64(time.Second) / float64(rate))
+}
+
+// settleOwn has QEMU's own connections come to rest. Over paths that got slow it goes on all the same.
+func (m *outgoing) settleOwn(ctx context.Context) {
+	q := &m.work.ownQueue
+	to, ok := talk.QEMUAddress(m.work.prepared.Memory)
+	if !m.plan.Direct() || m.plan.Mode == "stopcopy" || !ok || q.rate <= 0 || q.kept == 0 || q.told {
+		return
+	}
+	begun := time.Now()
+	ctx, cancel := limits.Settle.On(ctx)
+	defer cancel()
+	until := begun.Add(2*m.settles(q.waits, q.rate) + m.pauseRTT())
+	if err := q.settle(ctx, until, m.guest.Machine().PID(), to, m.settled(q.rate)); err != nil {
+		m.a.log.Info("what waits in QEMU's own connections is sent in the pause", "migration", m.plan.ID, "error", err)
+	}
+	m.rec.Took("settle memory", begun)
+}
+
+// settle returns when no more than so many bytes of process pid's connections wait or are on their way, or at until. What
+// they may hold shrinks with what they do: a path of theirs has less to send, and is not kept from sending it.
+func (q *ownQueue) settle(ctx context.Context, until time.Time, pid int, to netip.AddrPort, most int64) error {
+	for {
+		if _, err := q.ask(to, 0); err != nil {
+			return err
+		}
+		q.short.Store(true)
+		if _, err := mptcp.LimitSend(pid, to, int(max(most, q.waits/2)/2)); err != nil { // the kernel doubles it
+			return err
+		}
+		if q.waits <= most || time.Now().After(until) || !sleep(ctx, settleEvery) {
+			return nil
+		}
+	}
+}
+
+// widen lets QEMU's connections hold as much as before they came to rest.
+func (q *ownQueue) widen(pid int, to netip.AddrPort) error {
+	if !q.short.Swap(false) {
+		return nil
+	}
+	_, err := mptcp.LimitSend(pid, to, int(q.kept))
+	return err
+}
+
+// widenOwn is for a guest that stands still, and a QEMU that looks at once: what is left is sent as fast as the paths carry it.
+func (m *outgoing) widenOwn() {
+	to, _ := talk.QEMUAddress(m.work.prepared.Memory)
+	if err := m.work.ownQueue.widen(m.guest.Machine().PID(), to); err != nil {
+		m.rec.Note("what waits in QEMU's own connections stays bounded, which may make the pause longer: " + err.Error())
+	}
+}
