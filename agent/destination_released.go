@@ -126,12 +126,18 @@ const unloadedSoon = 200 * time.Millisecond
 // unloaded is what the source's QEMU has to say of memory that was not loaded, which is no more than that its sibling
 // failed, followed by why that is, with that code; as it is where nothing is known to be wrong with what came.
 func (m *incoming) unloaded(ctx context.Context, said migration.Problem) migration.Problem {
-	for until := time.Now().Add(unloadedSoon); ; {
-		switch why := m.broke.Load(); {
-		case why != nil:
-			return migration.Problem{Code: why.Code, Text: said.Text + "; " + why.Text}
-		case time.Now().After(until) || !sleep(ctx, unloadedSoon/20):
-			return said
+	if why := m.whyNotWhole(ctx, unloadedSoon); why != nil {
+		return migration.Problem{Code: why.Code, Text: said.Text + "; " + why.Text}
+	}
+	return said
+}
+
+// whyNotWhole is why the guest did not arrive whole here, where that is known within soon; nil: it is not.
+func (m *incoming) whyNotWhole(ctx context.Context, soon time.Duration) *migration.Problem {
+	for until := time.Now().Add(soon); ; {
+		why := m.broke.Load()
+		if why != nil || time.Now().After(until) || !sleep(ctx, soon/20) {
+			return why
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		Note: m.rec.Note, Log: m.a.log, Farewells: &m.work.farewells,
 	})
 	if err != nil {
-		return err
+		return m.disksGivenUp(ctx, err)
 	}
 	m.work.wire.Follow(source.Carried)
 	m.work.mirrors = source
@@ -90,7 +90,16 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 // disksEnded explains err, for which a copy of disks by ways does not go on: where one has ended since the destination
 // gave the guest up, that is the reason, and not what QEMU saw of it.
 func (m *outgoing) disksEnded(ctx context.Context, ways interface{ Err() error }, err error) error {
-	if err == nil || ctx.Err() != nil || ways.Err() == nil {
+	if err == nil || ways.Err() == nil {
+		return err
+	}
+	return m.disksGivenUp(ctx, err)
+}
+
+// disksGivenUp explains err, for which disks are not copied, or no further: the destination's reason goes before it, where
+// that has given the guest up.
+func (m *outgoing) disksGivenUp(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
 		return err
 	}
 	given := m.givenUpThere(ctx)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/disks"
@@ -83,6 +84,34 @@ func TestReadOnlyDisksAreCompared(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 		from.work.mirrors.Close()
+	}
+}
+
+// TestDisksNotGrantedByWhatIsGone: where disks are not granted since the QEMU that waited for them is gone, that is the
+// reason, and not what became of the ways to it; a destination that gives none leaves ours.
+func TestDisksNotGrantedByWhatIsGone(t *testing.T) {
+	gone := &migration.Problem{Code: migration.CodeHypervisor, Text: "guest web did not arrive whole on rome: its QEMU was killed"}
+	for name, c := range map[string]struct {
+		broke *migration.Problem
+		code  migration.Code
+		words []string
+	}{
+		"its QEMU is gone": {gone, migration.CodeHypervisor, []string{"migrate guest web: rome has given it up: " + gone.Text + "; here: rome does not grant its disks: "}},
+		"it says nothing":  {nil, migration.CodePath, []string{"migrate guest web: rome does not grant its disks: "}},
+	} {
+		public := []config.Uplink{{Name: "public", Address: loopback, Carries: "both"}}
+		a := bareAgent(t, &config.Config{Host: "rome", Uplinks: public, Peers: []config.Neighbour{{Host: "rome", Uplinks: public}}, Patience: 5 * time.Second})
+		a.ctx = t.Context()
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes"}
+		to := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{}}
+		if c.broke != nil {
+			to.broke.Store(c.broke)
+		}
+		a.incoming = map[string]*incoming{plan.ID: to}
+		from := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{laneKey: lanes.NewKey()},
+			guest: guests.New(care.Held{Dir: t.TempDir(), Description: config.Description{Disks: []vm.Disk{{ID: "data"}}}}, beginsMirrors{}),
+			link:  peertest.Link(t, "paris", "rome", a.peerAPI(), to.serveDisk)}
+		agenttest.Refused(t, name, from.beginMirrors(t.Context()), c.code, c.words...)
 	}
 }
 

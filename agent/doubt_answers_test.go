@@ -1,22 +1,28 @@
 package agent
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/agenttest"
 	"godwit/agent/api"
+	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/qemu/qmp"
 )
 
 // TestTakenBackByWhat: a guest that was let go is taken back where its destination proves that it is gone there, or a
@@ -211,5 +217,56 @@ func TestWordsOfADoubt(t *testing.T) {
 		if !strings.Contains(d.Here, c.here) || !strings.Contains(d.There, c.there) || (len(d.Ways) > 0) != (c.ways != "") || len(d.Ways) > 0 && !strings.Contains(d.Ways[len(d.Ways)-1], c.ways) {
 			t.Errorf("%s: %+v", name, d)
 		}
+	}
+}
+
+// closes is a QEMU that closes its monitor when it is asked, and is gone a moment later.
+type closes struct{ gone }
+
+func (c closes) Status(context.Context) (vm.Status, error) {
+	time.AfterFunc(closedWait/2, func() { close(c.done) })
+	return "", fmt.Errorf("qmp query-status: %w", qmp.ErrClosed)
+}
+
+// TestLandingOfWhatIsGoneHasAReason: a source asks at once where something of its migration ends; why the QEMU that waited
+// is gone is known a moment later, when its lanes were asked as well. One that waits is asked alone.
+func TestLandingOfWhatIsGoneHasAReason(t *testing.T) {
+	isGone := func() vm.Machine {
+		done := make(chan struct{})
+		close(done)
+		return gone{done: done}
+	}
+	const why = "guest web did not arrive whole on rome: QEMU is gone"
+	for name, c := range map[string]struct {
+		landing  migration.Landing
+		machine  func() vm.Machine
+		after    time.Duration // since it is gone; 0: no reason comes
+		problem  string
+		noLonger time.Duration
+	}{
+		"it is gone":                {migration.Waiting, isGone, laneFaultLimit, why, landingReason},
+		"it goes as it is asked":    {migration.Waiting, func() vm.Machine { return closes{gone{done: make(chan struct{})}} }, closedWait/2 + laneFaultLimit, why, closedWait/2 + landingReason},
+		"nobody knows why":          {migration.Waiting, isGone, 0, "", landingReason + landingReason/20},
+		"its guest may run":         {migration.Starting, isGone, 0, "", 0},
+		"it waits, and is not gone": {migration.Waiting, func() vm.Machine { return &halted{stuck{gone: gone{done: make(chan struct{})}}} }, 0, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := between(t)
+			synctest.Test(t, func(t *testing.T) {
+				m, begun := waitsAt(a, "m-00000001", "web", migration.Destination{Landing: c.landing}), time.Now()
+				m.shown = guests.New(care.Held{}, c.machine())
+				if c.after > 0 {
+					time.AfterFunc(c.after, func() { m.broke.Store(&migration.Problem{Code: migration.CodeHypervisor, Text: why}) })
+				}
+				answer, err := a.peerLanding(callFrom(t, "paris", "m-00000001", nil))
+				is, _ := answer.(talk.LandingAnswer)
+				if err != nil || is.Landing != c.landing || is.Vanished != "" || is.Problem == nil && c.problem != "" || is.Problem != nil && is.Problem.Text != c.problem {
+					t.Errorf("%+v, %v", answer, err)
+				}
+				if took := time.Since(begun); took > c.noLonger {
+					t.Errorf("after %v", took)
+				}
+			})
+		})
 	}
 }

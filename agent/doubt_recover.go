@@ -19,6 +19,7 @@ import (
 	"godwit/agent/talk"
 	"godwit/internal/oneline"
 	"godwit/migration"
+	"godwit/vm/qemu/qmp"
 )
 
 // askLanding asks the destination how the guest is there.
@@ -293,8 +294,11 @@ func (a *Agent) apiGiveUp(r *http.Request) (any, error) {
 // landingStatus is how long QEMU has to say its status to a source that asks, which waits for longer (limits.Inquire).
 const landingStatus = 2 * time.Second
 
+// landingReason is how long a QEMU that waited for its guest, and is gone, may have no reason for that yet.
+const landingReason = 2 * laneFaultLimit
+
 // peerLanding tells a source how its guest is here. A running QEMU is asked first; one that answers nobody,
-// as it waits for a page, has no status.
+// as it waits for a page, has no status. One that is gone has a reason.
 func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	m, err := a.findIncoming(r)
 	if err != nil {
@@ -313,15 +317,25 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	if answer.Problem = m.broke.Load(); state.Refused() {
 		answer.Problem = state.Problem
 	}
-	if g := m.visible(); g != nil && g.Alive() {
+	g := m.visible()
+	alive := g != nil && g.Alive()
+	if alive {
 		ask, cancel := context.WithTimeout(r.Context(), landingStatus)
 		answer.Status, err = g.Machine().Status(ask)
 		cancel()
-		if errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
 			err = nil // it waits for a page, perhaps: not known
+		case errors.Is(err, qmp.ErrClosed) && endedBy(g.Machine(), err):
+			alive, err = false, nil
 		}
-	} else if state.Vanished {
+	}
+	switch {
+	case alive:
+	case state.Vanished:
 		answer.Vanished = m.vanishedWords(state)
+	case g != nil && state.Landing == migration.Waiting && answer.Problem == nil:
+		answer.Problem = m.whyNotWhole(r.Context(), landingReason) // its lanes are asked why, first
 	}
 	return answer, err
 }
