@@ -225,3 +225,21 @@ func TestShortTimeout(t *testing.T) {
 		}
 	}
 }
+
+// TestAtTheTimeout: what begins, or has to be over, as a run ends is in it by chance, or not.
+func TestAtTheTimeout(t *testing.T) {
+	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nclients: [{name: c, at: internet}]\nguests: [{name: g, site: a}]\nend: {timeout: 60s}\n"
+	for name, c := range map[string]struct{ at, before string }{
+		"step":   {"steps: [{at: 60s, abort: {guest: g}}]", "steps: [{at: 59s, abort: {guest: g}}]"},
+		"plus":   {"steps: [{at: {guest: g, phase: copy, plus: 1m}, abort: {guest: g}}]", "steps: [{at: {guest: g, phase: copy, plus: 59s}, abort: {guest: g}}]"},
+		"gap":    {"steps: [{at: 20s, move: {client: c, to: a, gap: 40s}}]", "steps: [{at: 20s, move: {client: c, to: a, gap: 39s}}]"},
+		"starts": {"traffic: [{name: f, client: c, guest: g, kind: ticks, start: 60s}]", "traffic: [{name: f, client: c, guest: g, kind: ticks, start: 59s}]"},
+	} {
+		if _, err := Parse("f", []byte(file+c.at+"\n")); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "before the end, timeout 1m0s; allowed: a time before end.timeout") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := Parse("f", []byte(file+c.before+"\n")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

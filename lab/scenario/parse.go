@@ -162,10 +162,11 @@ const (
 	timeoutAfter = 5 * time.Minute
 )
 
-// lateBy reports what begins after a stated timeout; what begins later than all before makes an unstated one longer.
+// lateBy reports what does not begin before a stated timeout: what begins with it is in the run by chance, or not. What
+// begins later than all before makes an unstated one longer.
 func (f *file) lateBy(begins time.Duration) bool {
 	if f.timed {
-		return begins > f.out.End.Timeout
+		return begins >= f.out.End.Timeout
 	}
 	f.out.End.Timeout = max(f.out.End.Timeout, leastTimeout, begins+timeoutAfter+f.lingers)
 	return false

@@ -61,7 +61,7 @@ func (f *file) readAt(o *object) At {
 	if _, isMap := pairs(node); !isMap {
 		at := At{Time: measure(o, "at", 0, units.AllowedDuration+", or {guest, phase, plus}", units.Duration)}
 		if f.lateBy(at.Time) {
-			o.wrong("at", fmt.Sprintf("step at %s is after the end, timeout %s", at.Time, f.out.End.Timeout), "a time before end.timeout")
+			o.wrong("at", fmt.Sprintf("step at %s is not before the end, timeout %s", at.Time, f.out.End.Timeout), "a time before end.timeout")
 		}
 		return at
 	}
@@ -73,7 +73,7 @@ func (f *file) readAt(o *object) At {
 		Plus:  m.duration("plus", 0),
 	}
 	if f.lateBy(at.Plus) {
-		m.wrong("plus", fmt.Sprintf("plus of %s is after the end, timeout %s", at.Plus, f.out.End.Timeout), "a time before end.timeout")
+		m.wrong("plus", fmt.Sprintf("plus of %s is not before the end, timeout %s", at.Plus, f.out.End.Timeout), "a time before end.timeout")
 	}
 	return at
 }
@@ -115,7 +115,7 @@ func (f *file) readMove(o *object, at At) *Move {
 		Gap:    o.duration("gap", 0),
 	}
 	if f.lateBy(at.Time + m.Gap) {
-		o.wrong("gap", fmt.Sprintf("gap of %s ends after the end, timeout %s", m.Gap, f.out.End.Timeout), "a time before end.timeout")
+		o.wrong("gap", fmt.Sprintf("gap of %s does not end before the end, timeout %s", m.Gap, f.out.End.Timeout), "a time before end.timeout")
 	}
 	return m
 }

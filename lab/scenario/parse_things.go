@@ -241,7 +241,7 @@ func (f *file) readTraffic(n ast.Node) {
 		t.Every = min(max(t.Every, time.Duration(t.Connections)*datagramEvery), time.Second)
 	}
 	if t.Start = o.duration("start", 0); f.lateBy(t.Start) {
-		o.wrong("start", fmt.Sprintf("%s starts at %s, after the end, timeout %s", o.what, t.Start, f.out.End.Timeout), "a time before end.timeout")
+		o.wrong("start", fmt.Sprintf("%s starts at %s, not before the end, timeout %s", o.what, t.Start, f.out.End.Timeout), "a time before end.timeout")
 	}
 	t.Silent = o.flag("silent")
 	f.family(o, &t)
