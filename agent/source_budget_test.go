@@ -42,6 +42,25 @@ func (e *endless) Progress(context.Context) (vm.Progress, error) {
 	return vm.Progress{Status: vm.Active, Rounds: 2 + e.looks/100, Remaining: 50e6, Transferred: e.looks * 100e3}, nil
 }
 
+// cutOff is a QEMU of which nothing moves any more.
+type cutOff struct{ gone }
+
+func (cutOff) Progress(context.Context) (vm.Progress, error) {
+	return vm.Progress{Status: vm.Active, Rounds: 2, Remaining: 400e3, Transferred: 1e6}, nil
+}
+
+// TestStandstillSaysWhatIsLeft: a copy of which little is left, and nothing moves, waits for that little.
+func TestStandstillSaysWhatIsLeft(t *testing.T) {
+	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+	m.plan.Transfer, m.guest = "qemu-tcp", guests.New(care.Held{}, cutOff{})
+	idle := policy.Standstill{Patience: time.Nanosecond}
+	if _, look, err := m.lookAtCopy(t.Context(), &idle, nil, time.Now()); err != nil || look.Remaining != 400e3 {
+		t.Errorf("at first: %+v, %v", look, err)
+	}
+	_, _, err := m.lookAtCopy(t.Context(), &idle, nil, time.Now())
+	agenttest.Refused(t, "it stands still", err, migration.CodePath, "migrate guest web: not a byte of its memory moved to rome in 1ns, 0.4 MB are left; see whether its agent runs")
+}
+
 // TestRoundsThatGetNoShorter: that a copy goes on by chance alone is said once while it does, with what else there is,
 // and no time is said to be left; not where another means is at hand.
 func TestRoundsThatGetNoShorter(t *testing.T) {

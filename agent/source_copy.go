@@ -234,16 +234,16 @@ func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, path
 	if p.Status.Ended() {
 		return p, look, m.copyEnded(ctx, p)
 	}
+	look = m.copyLook(p, time.Since(begun))
 	if idle.See(time.Now(), m.moved(p)) {
 		return p, look, m.problem(migration.CodePath,
-			"not a byte of its memory moved to %s in %v, %d MB are left%s; see whether its agent runs and the uplinks carry packets, then try again",
-			m.plan.To, idle.Patience, p.Remaining/1e6, datapath.WhyNoLane(m.dataPath()))
+			"not a byte of its memory moved to %s in %v, %s%s; see whether its agent runs and the uplinks carry packets, then try again",
+			m.plan.To, idle.Patience, datapath.Left(look), datapath.WhyNoLane(m.dataPath()))
 	}
 	left, err := m.work.mirrors.Left(ctx)
 	if err != nil {
 		return p, look, m.disksEnded(ctx, m.work.mirrors, err)
 	}
-	look = m.copyLook(p, time.Since(begun))
 	look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.pauseRTT())
 	return p, look, nil
 }

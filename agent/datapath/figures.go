@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"godwit/agent/record"
+	"godwit/policy"
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
 	"godwit/transfer/proxy"
@@ -31,6 +32,16 @@ func Figures(s proxy.Stats, longestQueue int64) *record.DataPath {
 		})
 	}
 	return out
+}
+
+// Left says in words how much of a guest's memory has not arrived, in QEMU or here: of little, that it is that, and not
+// that it is nothing.
+func Left(look policy.Look) string {
+	left := float64(max(look.Left, look.Remaining)) / 1e6
+	if left < 0.1 {
+		return "less than 0.1 MB is left"
+	}
+	return fmt.Sprintf("%.1f MB are left", left)
 }
 
 // WhyNoLane is why the paths on which no lane works cannot be used; "" where all can, or QEMU sends by itself.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"godwit/agent/record"
+	"godwit/policy"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 )
@@ -22,6 +23,19 @@ func TestStandstillSaysWhyNoLane(t *testing.T) {
 	}
 	if got := WhyNoLane(nil); got != "" {
 		t.Errorf("QEMU's own transfer: %q", got)
+	}
+}
+
+// TestLeftIsNotNothing: what is little is not told as nothing, and what has left QEMU is left all the same.
+func TestLeftIsNotNothing(t *testing.T) {
+	for want, look := range map[string]policy.Look{
+		"less than 0.1 MB is left": {Remaining: 60_000, Left: 99_999},
+		"0.4 MB are left":          {Remaining: 400_000},
+		"12.0 MB are left":         {Remaining: 0, Left: 12_000_000},
+	} {
+		if got := Left(look); got != want {
+			t.Errorf("%+v: %q, want %q", look, got, want)
+		}
 	}
 }
 
