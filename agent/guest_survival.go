@@ -71,11 +71,7 @@ func (m *incoming) survive(ctx context.Context) {
 		s = o.Survive(before.Connections, after.Connections)
 	}
 	if flows, err := netstate.Flows(m.plan.Guest); err == nil && (o.Keeps || o.Kept) {
-		home := o.Home
-		if !o.Keeps {
-			home = nil
-		}
-		s.AddFlows(flows, o.Held, home, s.Unknown != "")
+		o.AddFlows(s, flows, s.Unknown != "")
 	}
 	m.rec.Edit(func(r *record.Report) { r.Survival = s })
 }
@@ -109,12 +105,11 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 	s := rep.Survival
 	before := s.ByFate()
 	next := migration.Bare(rep.Next)
-	var kept, home []netip.Addr
+	home := slices.DeleteFunc(a.homesOf(g), func(addr netip.Addr) bool { return s.HasDatagrams(addr) && a.isQuiet(ctx, g, addr) })
+	var kept []netip.Addr
 	if rep.Network == "tunnel" { // nothing moves, and what has an end on such an address outlives the others
 		given, _ := g.Held().Handed()
-		next, kept, home = nil, migration.Bare(given), slices.DeleteFunc(a.homesOf(g), func(addr netip.Addr) bool {
-			return s.HasDatagrams(addr) && a.isQuiet(ctx, g, addr)
-		})
+		next, kept = nil, migration.Bare(given)
 	}
 	s.Follow(all.List, flows, next, kept, home, now)
 	if before[migration.Tunnelled] != s.Tunnelled || last && len(kept) > 0 { // by where their ends are it is judged who is lost (settleSurvival)

@@ -154,15 +154,19 @@ func (listless) Connections(context.Context, ...netip.Addr) (guest.Connections, 
 	return guest.Connections{}, nil
 }
 
-// TestDatagramsAtHome: datagrams to an address that a guest keeps at home, which no tunnel counts any more, are told to
-// have ended once none has come for a while, by the guest's own count; where it has none they are taken to go on.
+// TestDatagramsAtHome: datagrams to an address that a guest keeps at home, or has as its old one there, which
+// no tunnel counts any more, are told to have ended once none has come for a while, by the guest's own count; where it
+// has none they are taken to go on.
 func TestDatagramsAtHome(t *testing.T) {
 	own := netip.MustParseAddrPort("10.2.1.20:53")
-	held := []netip.Addr{own.Addr()}
 	for what, c := range map[string]struct {
 		counts []uint64 // at looks that are half a FlowQuiet apart
 		goOn   bool
-	}{"they ceased": {[]uint64{7, 8, 8, 8}, false}, "they come": {[]uint64{7, 7, 8, 8}, true}, "nobody counts": {[]uint64{0, 0, 0, 0}, true}} {
+		by     string // the network of its move
+	}{
+		"they ceased": {[]uint64{7, 8, 8, 8}, false, "tunnel"}, "they come": {[]uint64{7, 7, 8, 8}, true, "tunnel"}, "nobody counts": {[]uint64{0, 0, 0, 0}, true, "tunnel"},
+		"they ceased to come to its old one": {[]uint64{7, 8, 8, 8}, false, "mptcp"}, "they come to its old one": {[]uint64{7, 7, 8, 8}, true, "drain"},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			a, g, d := leasing(t)
 			f := datagrams{forgetful{silent: new(bool), dropped: new([]netip.Addr)}, map[netip.Addr]uint64{}}
@@ -171,9 +175,10 @@ func TestDatagramsAtHome(t *testing.T) {
 				h.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(own.Addr(), 24), Home: a.config.Host, Handover: d.ID}}
 			})
 			s := &record.Survival{}
-			s.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: own, Client: netip.MustParseAddrPort("198.18.0.9:53")}}, held, held, false)
+			o := record.Judge{Held: []netip.Addr{own.Addr()}, Home: []netip.Addr{own.Addr()}, Keeps: c.by == "tunnel"}
+			o.AddFlows(s, []netstate.Flow{{Protocol: "udp", Guest: own, Client: netip.MustParseAddrPort("198.18.0.9:53")}}, false)
 			rec := a.records.Find(d.ID)
-			rec.Edit(func(r *record.Report) { r.Survival, r.Network = s, "tunnel" })
+			rec.Edit(func(r *record.Report) { r.Survival, r.Network = s, c.by })
 			for _, count := range c.counts {
 				f.counts[own.Addr()] = count
 				a.followSurvival(t.Context(), g, *d, false)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"godwit/migration"
@@ -29,13 +30,22 @@ type Survivor struct {
 const forgotten = "forgotten by the guest, which masquerades it, as it left by another NIC, unless it was closed just then"
 
 // keptAtHome is why one goes on that needs no tunnel.
-const keptAtHome = "the guest keeps its address, which is at home there: no tunnel"
+const keptAtHome = "the guest keeps its address, which " + atHome
+
+// atHome ends what is said of one that stays on an address which the guest has come home with.
+const atHome = "is at home there: no tunnel"
+
+// oldAtHome follows why one stays on the old address where the guest takes another one, and has come home all the same.
+const oldAtHome = "; its old address " + atHome
+
+// goesHome says that one which is still on its old address comes to the guest there without a tunnel.
+func (c *Survivor) goesHome() bool { return strings.HasSuffix(c.Why, atHome) }
 
 // endsInTunnel is said of one that was tunnelled, and is no more; closed: that its ends did so is known; now is as in a
 // Judge.
 func (c *Survivor) endsInTunnel(closed bool, now int64) {
 	why := "through the tunnel until it ended"
-	if c.Why == keptAtHome {
+	if c.goesHome() {
 		why = "without a tunnel until it ended"
 	}
 	c.Fate, c.Why, c.At = migration.EndedItself, why, now
@@ -157,6 +167,9 @@ func (o Judge) decide(one *Survivor, now guest.Connection) {
 		one.Fate, one.Why, one.At = migration.Lost, "its old address was withdrawn", o.Now
 	default:
 		one.Fate, one.Why = migration.Tunnelled, o.why(now)
+		if slices.Contains(o.Home, one.Local.Addr()) {
+			one.Why = strings.TrimPrefix(one.Why+oldAtHome, "; ")
+		}
 	}
 }
 
@@ -208,14 +221,14 @@ const inTunnel = "seen in the tunnel"
 
 // AddFlows adds the UDP flows through the tunnel that no connected socket of the
 // guest stands for, and with all set the others too. Those to home need none any more.
-func (s *Survival) AddFlows(flows []netstate.Flow, held, home []netip.Addr, all bool) {
+func (o Judge) AddFlows(s *Survival, flows []netstate.Flow, all bool) {
 	known := map[connectionKey]bool{}
 	for _, c := range s.Connections {
 		known[connectionKey{c.Kind, c.Local, c.Remote}] = true
 	}
 	for _, f := range flows {
 		key := connectionKey{f.Protocol, f.Guest, f.Client}
-		if known[key] || !slices.Contains(held, f.Guest.Addr()) || f.Protocol != guest.KindUDP && !all {
+		if known[key] || !slices.Contains(o.Held, f.Guest.Addr()) || f.Protocol != guest.KindUDP && !all {
 			continue
 		}
 		known[key] = true
@@ -224,8 +237,12 @@ func (s *Survival) AddFlows(flows []netstate.Flow, held, home []netip.Addr, all 
 			continue
 		}
 		one := Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: inTunnel}
-		if f.Protocol == guest.KindUDP && slices.Contains(home, f.Guest.Addr()) {
+		switch {
+		case f.Protocol != guest.KindUDP || !slices.Contains(o.Home, f.Guest.Addr()):
+		case o.Keeps:
 			one.Why = keptAtHome
+		default:
+			one.Why = o.why(guest.Connection{Kind: f.Protocol}) + oldAtHome
 		}
 		s.Connections = append(s.Connections, one)
 	}
@@ -289,9 +306,13 @@ func (s *Survival) Withdraw(expired bool, now int64, of ...netip.Addr) {
 		if end := cmp.Or(c.Now, &c.Local); c.Fate != migration.Tunnelled || len(of) > 0 && !slices.Contains(of, end.Addr()) {
 			continue
 		}
+		lease := "the lease of the tunnel ended"
+		if c.goesHome() {
+			lease = "the lease of its old address ended"
+		}
 		c.endsInTunnel(false, now)
 		if expired {
-			c.Fate, c.Why = migration.Lost, "the lease of the tunnel ended"
+			c.Fate, c.Why = migration.Lost, lease
 		}
 	}
 	s.count()

@@ -99,10 +99,10 @@ func TestFollowSurvival(t *testing.T) {
 		s.Connections = append(s.Connections, Survivor{Kind: kind, Local: old, Remote: netip.AddrPortFrom(netip.MustParseAddr("198.18.0.1"), uint16(i+1)), Fate: migration.Tunnelled})
 	}
 	client := func(i int) netip.AddrPort { return s.Connections[i].Remote }
-	s.AddFlows([]netstate.Flow{
+	Judge{Held: []netip.Addr{old.Addr()}}.AddFlows(s, []netstate.Flow{
 		{Protocol: "udp", Guest: old, Client: client(3)}, {Protocol: "tcp", Guest: old, Client: port("198.18.0.9:9")},
 		{Protocol: "udp", Guest: next, Client: port("198.18.0.8:8")}, {Protocol: "udp", Guest: old, Client: port("198.18.0.7:7")},
-	}, []netip.Addr{old.Addr()}, nil, false)
+	}, false)
 	if s.Tunnelled != 6 || s.Connections[5].Remote != port("198.18.0.7:7") {
 		t.Fatalf("flows added: %+v, want the one of a UDP client nobody knew", s.Connections)
 	}
@@ -119,7 +119,7 @@ func TestFollowSurvival(t *testing.T) {
 		many = append(many, netstate.Flow{Protocol: "udp", Guest: old, Client: netip.AddrPortFrom(next.Addr(), i)})
 	}
 	full := &Survival{}
-	full.AddFlows(many, []netip.Addr{old.Addr()}, nil, false)
+	Judge{Held: []netip.Addr{old.Addr()}}.AddFlows(full, many, false)
 	if data, err := json.Marshal(full); full.Total != survivorsListed || full.Omitted != 7 || err != nil || len(data) > 6<<20 {
 		t.Errorf("%d listed, %d omitted, %d bytes, %v", full.Total, full.Omitted, len(data), err)
 	}
@@ -181,7 +181,7 @@ func TestWithdrawSome(t *testing.T) {
 	}
 	s := Judge{Held: []netip.Addr{own.Addr(), old.Addr()}, Keeps: true}.Survive(all, all)
 	for _, to := range []netip.AddrPort{own, old} {
-		s.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: to, Client: port("198.18.0.9:53")}}, []netip.Addr{to.Addr()}, nil, false)
+		Judge{Held: []netip.Addr{to.Addr()}}.AddFlows(s, []netstate.Flow{{Protocol: "udp", Guest: to, Client: port("198.18.0.9:53")}}, false)
 	}
 	s.Follow(all.List, nil, nil, []netip.Addr{own.Addr()}, []netip.Addr{own.Addr()}, 7e9)
 	s.Withdraw(true, 7e9, old.Addr())
@@ -216,13 +216,13 @@ func TestHomeBesideTheOld(t *testing.T) {
 		t.Error(diff)
 	}
 	led := &Survival{}
-	led.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: own, Client: port("198.18.0.9:53")}}, held, nil, false)
+	Judge{Held: held, Keeps: true}.AddFlows(led, []netstate.Flow{{Protocol: "udp", Guest: own, Client: port("198.18.0.9:53")}}, false)
 	if led.Follow(nil, nil, nil, held[:1], nil, 7e9); led.Ended != 1 {
 		t.Errorf("datagrams that ceased to come to its own, by the tunnel: %v", fates(led))
 	}
 	for _, goOn := range []bool{true, false} {
 		came := &Survival{}
-		came.AddFlows([]netstate.Flow{{Protocol: "udp", Guest: own, Client: port("198.18.0.9:53")}, {Protocol: "udp", Guest: old, Client: port("198.18.0.9:53")}}, held, held[:1], false)
+		Judge{Held: held, Keeps: true, Home: held[:1]}.AddFlows(came, []netstate.Flow{{Protocol: "udp", Guest: own, Client: port("198.18.0.9:53")}, {Protocol: "udp", Guest: old, Client: port("198.18.0.9:53")}}, false)
 		if diff := cmp.Diff([]string{keeps + ", which is at home there: no tunnel", "tunnelled: seen in the tunnel"}, fates(came)); diff != "" {
 			t.Error(diff)
 		}
@@ -237,6 +237,34 @@ func TestHomeBesideTheOld(t *testing.T) {
 		if diff := cmp.Diff(want, fates(came)); diff != "" || came.HasDatagrams(own.Addr()) != goOn {
 			t.Errorf("they go on: %t: %s", goOn, diff)
 		}
+	}
+}
+
+// TestOldAddressAtHome: what stays on the old address of a guest that takes another one where it has come home needs no
+// tunnel, and is told so until it ends.
+func TestOldAddressAtHome(t *testing.T) {
+	old, next := port("10.1.1.10:80"), port("10.1.1.11:80")
+	var all guest.Connections
+	for i, c := range []guest.Connection{{Kind: "tcp"}, {Kind: "mptcp", Working: []netip.AddrPort{next}}, {Kind: "mptcp", Working: []netip.AddrPort{old}}, {Kind: "mptcp", Fallback: true, Working: []netip.AddrPort{old}}} {
+		c.Local, c.Remote = old, netip.AddrPortFrom(netip.MustParseAddr("198.18.0.8"), uint16(5000+i))
+		all.List = append(all.List, c)
+	}
+	o := Judge{Held: []netip.Addr{old.Addr()}, Next: []netip.Addr{next.Addr()}, Home: []netip.Addr{old.Addr(), next.Addr()}, Kept: true}
+	s := o.Survive(all, all)
+	o.AddFlows(s, []netstate.Flow{{Protocol: "udp", Guest: old, Client: port("198.18.0.9:53")}}, false)
+	const home = "; its old address is at home there: no tunnel"
+	want := []string{"tunnelled: plain TCP cannot change its address" + home, "moved: ", "tunnelled: its old address is at home there: no tunnel", "tunnelled: fell back from MPTCP to plain TCP" + home, "tunnelled: UDP cannot change its address" + home}
+	if diff := cmp.Diff(want, fates(s)); diff != "" {
+		t.Error(diff)
+	}
+	s.Follow(all.List[:3], nil, o.Next, nil, o.Home, 7e9)
+	if want[3] = "ended: without a tunnel until it ended"; !cmp.Equal(want, fates(s)) {
+		t.Error(cmp.Diff(want, fates(s)))
+	}
+	s.Withdraw(true, 8e9)
+	want[0], want[2], want[4] = "lost: the lease of its old address ended", "lost: the lease of its old address ended", "lost: the lease of its old address ended"
+	if diff := cmp.Diff(want, fates(s)); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -255,7 +283,7 @@ func TestSurvivalFits(t *testing.T) {
 	for n := range uint16(20_000) {
 		flows = append(flows, netstate.Flow{Protocol: "udp", Guest: netip.AddrPortFrom(old, 53), Client: netip.AddrPortFrom(old, n)})
 	}
-	s.AddFlows(flows, []netip.Addr{old}, nil, false)
+	Judge{Held: []netip.Addr{old}}.AddFlows(s, flows, false)
 	data, err := json.Marshal(s)
 	if err != nil || len(data) > 6<<20 {
 		t.Errorf("%d bytes, %v", len(data), err)
@@ -275,7 +303,7 @@ func TestFollowUnlisted(t *testing.T) {
 	for _, client := range []netip.AddrPort{moved, stays, gone} {
 		flows = append(flows, netstate.Flow{Protocol: "tcp", Guest: old, Client: client})
 	}
-	s.AddFlows(flows, []netip.Addr{old.Addr()}, nil, true)
+	Judge{Held: []netip.Addr{old.Addr()}}.AddFlows(s, flows, true)
 	s.Follow([]guest.Connection{
 		{Kind: "mptcp", Local: old, Remote: moved, Working: []netip.AddrPort{next}}, {Kind: "tcp", Local: old, Remote: stays},
 	}, nil, []netip.Addr{next.Addr()}, nil, nil, 7e9)
