@@ -81,7 +81,7 @@ func TestNetworkAuto(t *testing.T) {
 		{"asked for tunnel", "tunnel", guest.Users{TCP: 2}, nil, "tunnel", false, nil},
 	} {
 		g := talking(t, map[string]guest.Handler{"users": answers(c.users, c.err)})
-		plan := migration.Plan{Network: c.ask, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24")}}, Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24")}}}
+		plan := migration.Plan{Network: c.ask, From: "paris", To: "rome", Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24")}}, Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24")}}}
 		m := &outgoing{guest: g, plan: plan, work: &sourceWork{facts: vm.Facts{Memory: 128 << 20}}, rec: record.New("paris", plan, time.Now())}
 		m.settleNetwork(t.Context())
 		m.noteUsers(t.Context())
@@ -97,6 +97,24 @@ func TestNetworkAuto(t *testing.T) {
 			if !strings.Contains(notes[i], want) {
 				t.Errorf("%s: note %q, want %q in it", c.name, notes[i], want)
 			}
+		}
+	}
+}
+
+// TestNoteOfAWayHome: what cannot follow to another address at home needs no tunnel where the old one is at home there, too.
+func TestNoteOfAWayHome(t *testing.T) {
+	old := func(host, home string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(host + "/24"), Home: home}
+	}
+	const at, tunnel = "2 of plain TCP (no MPTCP, or it was stripped on the way) will live on at the old address, which is at home there: no tunnel", "2 of plain TCP (no MPTCP, or it was stripped on the way) will live on through the tunnel"
+	for want, held := range map[string][]migration.Address{
+		at: {old("10.2.1.10", "rome")}, tunnel: {old("10.2.1.10", "rome"), old("10.1.1.10", "paris")},
+	} {
+		plan := migration.Plan{Network: "mptcp", From: "paris", To: "rome", Held: held, Next: []migration.Address{old("10.2.1.11", "rome")}}
+		m := &outgoing{plan: plan, work: &sourceWork{users: guest.Users{MPTCP: 1, TCP: 2}}, rec: record.New("paris", plan, time.Now())}
+		m.noteUsers(t.Context())
+		if notes := m.rec.Snapshot().Notes; len(notes) != 1 || !strings.HasSuffix(notes[0], want) {
+			t.Errorf("%q, want %q", notes, want)
 		}
 	}
 }

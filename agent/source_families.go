@@ -24,13 +24,22 @@ func (m *outgoing) noteUsers(ctx context.Context) {
 	}
 	can := users.MPTCP
 	if can > 0 && m.plan.Network == "drain" && !m.plan.Chosen {
-		m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections, which network drain leaves on their old address, and %s will live on through the tunnel", can, others))
+		m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections, which network drain leaves on their old address, and %s will live %s", can, others, m.liveOn()))
 		return
 	}
 	if can > 0 && m.givesNone(netip.Addr.Is4) {
 		can -= m.alone(ctx, netip.Addr.Is4)
 	}
-	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %s will live on through the tunnel", can, others))
+	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %s will live %s", can, others, m.liveOn()))
+}
+
+// liveOn is how those live on that are left on the old addresses.
+func (m *outgoing) liveOn() string {
+	away := func(addr migration.Address) bool { return addr.Home != m.plan.To }
+	if len(m.plan.Held) == 0 || slices.ContainsFunc(m.plan.Held, away) {
+		return "on through the tunnel"
+	}
+	return "on at the old address, which is at home there: no tunnel"
 }
 
 // noteApart says in the check which connections cannot follow, since the next addresses are of other families than the
