@@ -98,7 +98,7 @@ func group(subflows, parents []socket) []Connection {
 		c.Fallback = binary.NativeEndian.Uint32(parent.info[8:])&infoFallback != 0
 	}
 	for _, s := range subflows {
-		if !s.mptcp || s.sub.token == 0 {
+		if _, known := byToken[s.sub.token]; !s.mptcp || s.sub.token == 0 || !known && s.leftPlain() {
 			continue
 		}
 		c := find(s.sub.token)
@@ -108,6 +108,12 @@ func group(subflows, parents []socket) []Connection {
 		}
 	}
 	return connections
+}
+
+// leftPlain says that a socket began a connection with a peer that speaks no MPTCP. The kernel has no MPTCP connection of
+// it any more as soon as its program has closed that, however much is still to be sent.
+func (s socket) leftPlain() bool {
+	return s.mptcp && s.state != StateSynSent && s.sub.flags&(flagCapableRem|flagJoinLoc|flagJoinRem) == 0
 }
 
 func newSubflow(s socket) Subflow {
@@ -139,6 +145,8 @@ type Socket struct {
 	Orphan bool
 	// Fallback is set for a connection that began as MPTCP.
 	Fallback bool
+	// Unacked are the bytes of TCP that the other end has not acknowledged, sent or not; its FIN counts as one.
+	Unacked int64
 	Figures
 }
 
@@ -146,18 +154,17 @@ type Socket struct {
 func plainOf(sockets []socket, connections []Connection) []Socket {
 	fallback := make(map[uint32]bool)
 	for _, c := range connections {
-		if c.Fallback {
-			fallback[c.Token] = true
-		}
+		fallback[c.Token] = c.Fallback
 	}
 	var plain []Socket
 	for _, s := range sockets {
-		fell := s.mptcp && (s.sub.token == 0 || fallback[s.sub.token])
+		fellBack, known := fallback[s.sub.token]
+		fell := s.mptcp && (s.sub.token == 0 || fellBack || !known) // see leftPlain
 		if s.mptcp && !fell {
 			continue
 		}
 		plain = append(plain, Socket{Local: s.local, Remote: s.remote, State: s.state,
-			Orphan: s.inode == 0, Fallback: fell, Figures: s.figures})
+			Orphan: s.inode == 0, Fallback: fell, Unacked: s.unacked, Figures: s.figures})
 	}
 	return plain
 }

@@ -63,7 +63,7 @@ type socket struct {
 	info          [32]byte // the beginning of INET_DIAG_INFO
 	infoLen       int
 	receive       int64 // bytes that its receive buffer may hold, where that was asked for
-	unacked       int64 // TCP: bytes written by its program that the other end has not acknowledged
+	unacked       int64 // TCP: bytes written by its program that the other end has not acknowledged, and its FIN, which is one
 }
 
 type subflowInfo struct {

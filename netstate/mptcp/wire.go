@@ -50,6 +50,7 @@ const (
 	subTokenLoc = 2
 	subFlags    = 8
 
+	flagCapableRem       = 1 << 0
 	flagJoinRem          = 1 << 2
 	flagJoinLoc          = 1 << 3
 	flagFullyEstablished = 1 << 6

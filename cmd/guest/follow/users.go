@@ -14,7 +14,7 @@ import (
 const socketsListed = 100
 
 // Users counts who needs addrs, containers behind them too. Sockets that the kernel is only
-// finishing (no process holds them) count when they still have a peer that answers.
+// finishing count while their peer is still to get something, and answers.
 func Users(addrs []netip.Addr) (guest.Users, error) {
 	var users guest.Users
 	connections, plain, err := mptcp.All()
@@ -82,15 +82,19 @@ func forwarded(addrs []netip.Addr) ([]conntrack.Connection, error) {
 	return all, err
 }
 
-// finishing says that nobody would miss the socket: it has no owner and has sent
-// its FIN, or its peer has been silent through several retransmissions. One that began as MPTCP has an owner for as
-// long as the kernel closes it, whose socket is another: there it is enough that both ends have sent theirs.
+// finishing says that nobody would miss the socket. Of those that no process holds, its peer has acknowledged all, and
+// that it is closed (FIN-WAIT-2), or has been silent through several retransmissions. Where both ends have closed it
+// (LAST-ACK, CLOSING) nothing but its FIN may be left: what its program wrote before is still on its way else. One that
+// began as MPTCP may have an owner for as long as the kernel closes it, whose socket is another.
 func finishing(s mptcp.Socket) bool {
-	closing := s.State == mptcp.StateClosing || s.State == mptcp.StateLastAck
-	if !s.Orphan {
-		return s.Fallback && closing
+	switch {
+	case s.Orphan && s.Unanswered > 2:
+		return true
+	case s.State == mptcp.StateLastAck || s.State == mptcp.StateClosing:
+		return (s.Orphan || s.Fallback) && s.Unacked <= 1
+	default:
+		return s.Orphan && s.State == mptcp.StateFinWait2
 	}
-	return closing || s.State == mptcp.StateFinWait2 || s.Unanswered > 2
 }
 
 func list(sockets []guest.Socket, local, remote netip.AddrPort, state string) []guest.Socket {

@@ -33,8 +33,8 @@ func TestUsersOfOneServer(t *testing.T) {
 	}
 }
 
-// TestFinishing: what the kernel is only closing needs no address; what has an owner may, unless it began as MPTCP, as
-// such a one has its owner until the end.
+// TestFinishing: what the kernel is only closing needs no address, once its peer has all but the FIN; what has an owner
+// may, unless it began as MPTCP, as such a one may have its owner until the end.
 func TestFinishing(t *testing.T) {
 	for _, c := range []struct {
 		socket mptcp.Socket
@@ -42,12 +42,18 @@ func TestFinishing(t *testing.T) {
 	}{
 		{mptcp.Socket{State: mptcp.StateEstablished}, false},
 		{mptcp.Socket{State: mptcp.StateLastAck}, false},
-		{mptcp.Socket{State: mptcp.StateLastAck, Orphan: true}, true},
+		{mptcp.Socket{State: mptcp.StateLastAck, Orphan: true, Unacked: 1}, true},
+		{mptcp.Socket{State: mptcp.StateLastAck, Orphan: true, Unacked: 2}, false},
+		{mptcp.Socket{State: mptcp.StateLastAck, Orphan: true, Unacked: 1e6, Figures: mptcp.Figures{Unanswered: 3}}, true},
+		{mptcp.Socket{State: mptcp.StateClosing, Orphan: true, Unacked: 1}, true},
+		{mptcp.Socket{State: mptcp.StateClosing, Orphan: true, Unacked: 1e6}, false},
 		{mptcp.Socket{State: mptcp.StateFinWait2, Orphan: true}, true},
 		{mptcp.Socket{State: mptcp.StateFinWait1, Orphan: true}, false},
 		{mptcp.Socket{State: mptcp.StateFinWait1, Orphan: true, Figures: mptcp.Figures{Unanswered: 3}}, true},
-		{mptcp.Socket{State: mptcp.StateLastAck, Fallback: true}, true},
-		{mptcp.Socket{State: mptcp.StateClosing, Fallback: true}, true},
+		{mptcp.Socket{State: mptcp.StateLastAck, Fallback: true, Unacked: 1}, true},
+		{mptcp.Socket{State: mptcp.StateLastAck, Fallback: true, Unacked: 1e6}, false},
+		{mptcp.Socket{State: mptcp.StateClosing, Fallback: true, Unacked: 1}, true},
+		{mptcp.Socket{State: mptcp.StateClosing, Fallback: true, Unacked: 2}, false},
 		{mptcp.Socket{State: mptcp.StateCloseWait, Fallback: true}, false},
 		{mptcp.Socket{State: mptcp.StateFinWait2, Fallback: true}, false},
 	} {

@@ -16,8 +16,9 @@ import (
 
 // listed is what ss 6.1 says of a guest that accepted an MPTCP connection, to which its client joined, and began others: one by MPTCP, which the
 // peer has closed, two with peers that have no MPTCP, of which it has closed one on its side, and one that has no answer yet; and of plain
-// connections: one that it has closed, and one of which the kernel sees to the end; and of MPTCP connections that fell back after their handshake. The
-// first subflow of each connection has no token of the peer.
+// connections: one that it has closed, and one of which the kernel sees to the end; and of MPTCP connections that fell back after their handshake; and
+// of some that both ends have closed, plain and fallen back: with data that waits, and with nothing but a FIN. The first subflow of each connection has
+// no token of the peer.
 const listed = `LISTEN 0 128 10.1.1.10:80 0.0.0.0:* ino:30 sk:1 cgroup:/ <-> tcp-ulp-mptcp
 ESTAB 0 0 10.1.1.10:80 10.9.1.2:4001 ino:31 sk:2 <-> tcp-ulp-mptcp flags:Mec token:0000(id:0)/3a0248d7(id:0) seq:1 cubic rtt:1/1
 ESTAB 0 0 10.2.1.10:80 10.9.1.2:4002 ino:32 sk:3 <-> tcp-ulp-mptcp flags:Jjec token:5eed5eed(id:0)/3a0248d7(id:3) seq:1 cubic rtt:1/1
@@ -28,6 +29,13 @@ SYN-SENT 0 1 10.1.1.10:5004 10.9.1.5:80 timer:(on,1sec,0) ino:36 sk:7 <-> tcp-ul
 FIN-WAIT-2 0 0 10.2.1.10:80 10.9.1.6:4003 ino:37 sk:8 <-> tcp-ulp-mptcp flags:Jjec token:5eed5eed(id:0)/77e0c1d2(id:3) seq:1 cubic rtt:1/1
 FIN-WAIT-2 0 0 10.1.1.10:80 10.9.1.7:4004 ino:38 sk:9 <-> cubic rtt:1/1
 FIN-WAIT-2 0 0 10.1.1.10:80 10.9.1.7:4005 timer:(timewait,59sec,0) ino:0 sk:a <-> cubic rtt:1/1
+LAST-ACK 0 3919872 10.1.1.10:80 10.9.1.9:4008 timer:(persist,360ms,0) ino:0 sk:h --- cubic rtt:1/1
+LAST-ACK 0 1 10.1.1.10:80 10.9.1.10:4009 timer:(on,200ms,0) ino:0 sk:i --- cubic rtt:1/1
+CLOSING 0 2 10.1.1.10:80 10.9.1.9:4010 timer:(on,200ms,0) ino:0 sk:j --- cubic rtt:1/1
+CLOSING 0 1 10.1.1.10:80 10.9.1.10:4011 timer:(on,200ms,0) ino:0 sk:k --- cubic rtt:1/1
+LAST-ACK 0 18849 10.1.1.10:5006 10.9.1.9:80 timer:(persist,360ms,0) ino:0 sk:l --- tcp-ulp-mptcp flags:mc token:0000(id:0)/ccc12645(id:0) seq:0 cubic rtt:1/1
+LAST-ACK 0 1 10.1.1.10:5007 10.9.1.10:80 timer:(on,200ms,0) ino:0 sk:m --- tcp-ulp-mptcp flags:mc token:0000(id:0)/ccc12646(id:0) seq:0 cubic rtt:1/1
+LAST-ACK 0 18849 10.1.1.10:80 10.9.1.11:4012 timer:(on,200ms,0) ino:0 sk:n --- tcp-ulp-mptcp flags:Mec token:0000(id:0)/ccc12647(id:0) seq:0 cubic rtt:1/1
 `
 
 // alsoListed is what ss says beside that of two connections that fell back after their handshake, one of which the
@@ -88,12 +96,16 @@ func fellBack(t *testing.T, awk, dir string, later []string) {
 	for _, one := range table.connections(addrs).List {
 		got[one.Kind] = append(got[one.Kind], one.Remote.String())
 	}
-	want := map[string][]string{guest.KindMPTCP: {"10.9.1.2:4001", "10.9.1.3:80"}, guest.KindTCP: {"10.9.1.4:80", "10.9.1.4:80", "10.9.1.7:4004"}}
+	want := map[string][]string{guest.KindMPTCP: {"10.9.1.2:4001", "10.9.1.3:80"}, guest.KindTCP: {"10.9.1.4:80", "10.9.1.4:80", "10.9.1.7:4004",
+		"10.9.1.9:4008", "10.9.1.9:4010", "10.9.1.9:80"}}
 	want[guest.KindTCP] = append(want[guest.KindTCP], later...)
 	for kind, remotes := range want {
 		if !slices.Equal(got[kind], remotes) {
 			t.Errorf("%s: by %s are connected %v, want %v", awk, kind, got[kind], remotes)
 		}
+	}
+	if users := table.users(addrs); users.MPTCP != len(want[guest.KindMPTCP]) || users.TCP != len(want[guest.KindTCP]) {
+		t.Errorf("%s: %+v, want what is listed", awk, users)
 	}
 	if behind := table.behind(addrs[:1], nil); len(behind) != 1 {
 		t.Errorf("%s: %v have nothing but one address, want the one that was begun by MPTCP", awk, behind)

@@ -20,7 +20,8 @@ import (
 // What falls back later keeps its flags: the connection of that token says so ("fallback"), where ss and the kernel list these (mptcp_diag), which they
 // do beside the others. What lists both begins each line with which it is.
 // Of those in FIN-WAIT-2, which have sent all and may get more, there are plain ones alone that a process holds (ino:N): the kernel is only
-// finishing the others.
+// finishing the others. So it is with plain ones that both ends have closed, once no more than their FIN waits for its acknowledgement, which is one
+// byte of Send-Q.
 // An ss that is missing, or does not know these options, is an error, and no empty list.
 const socketScript = `set -e
 all=$(ss -HOntMaie 2>/dev/null) || all=$(ss -HOntaie)
@@ -30,9 +31,9 @@ $1 == "mptcp" { if (/ fallback /) for (i = 7; i <= NF; i++) if (sub(/^token:0*/,
 NF { o = $1 == "tcp"; s = $(1 + o); if (s == "LISTEN" || s == "TIME-WAIT") next; t = r = "-"; held = fell = 0
 for (i = 6 + o; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^flags:[^MJj]*$/) fell = 1; if ($i ~ /^rtt:/) r = $i; if ($i ~ /^ino:[1-9]/) held = 1 }
 if (fell) t = "-"
-has[n] = held; state[n] = s; ends[n] = $(4 + o) " " $(5 + o); token[n] = t; rtt[n++] = r }
+has[n] = held; over[n] = s ~ /^(LAST-ACK|CLOSING)$/ && $(3 + o) <= 1; state[n] = s; ends[n] = $(4 + o) " " $(5 + o); token[n] = t; rtt[n++] = r }
 END { for (i = 0; i < n; i++) { t = token[i]; sub(/^.*\//, "", t); sub(/\(.*$/, "", t); sub(/^0*/, "", t); if (t in late) token[i] = "-"
-if (state[i] != "FIN-WAIT-2" || token[i] == "-" && has[i]) print state[i], ends[i], token[i], rtt[i] } }'
+if (token[i] == "-" ? !over[i] && (state[i] != "FIN-WAIT-2" || has[i]) : state[i] != "FIN-WAIT-2") print state[i], ends[i], token[i], rtt[i] } }'
 echo udp
 printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
 
@@ -229,7 +230,14 @@ func (t sockets) joined(addrs []netip.Addr) map[string]bool {
 
 // live says that somebody may still get data by the socket.
 func (s socket) live() bool {
-	return s.state == "ESTAB" || s.state == "CLOSE-WAIT" || s.state == "SYN-RECV" || s.token == "" && s.state == "FIN-WAIT-2"
+	switch s.state {
+	case "ESTAB", "CLOSE-WAIT", "SYN-RECV":
+		return true
+	case "FIN-WAIT-2", "LAST-ACK", "CLOSING": // see socketScript
+		return s.token == ""
+	default:
+		return false
+	}
 }
 
 // apart are the tokens of those connections of which no address of the client reaches one that p announces.
