@@ -70,7 +70,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		return guest.Configured{}, err
 	}
 	mac, name := link.Attrs().HardwareAddr.String(), link.Attrs().Name
-	if err := standsAlone(link); err != nil {
+	if err := b.stillAlone(link, ready); err != nil { // before peers are told, who would come to nothing
 		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 	}
 	if p.Table < 1 || len(p.Addrs) == 0 {
@@ -85,8 +85,8 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 		}
 	}
-	if ready, err = b.asReadied(ready); err != nil { // peers come a round trip after they are told
-		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+	if ready.whole && !there(ready) { // peers come a round trip after they are told
+		ready = made{} // more may be gone
 	}
 	if suffices(ready, told, p) {
 		err = placeLate(link, p)

@@ -152,26 +152,23 @@ func (b *Book) atOnce(m made, p guest.Configure) (ids []uint8) {
 // what clients had to say meanwhile, were seen to wait there for 280 ms.
 const firstFor = time.Second
 
-// asReadied is what is left of what a NIC was made ready for: nothing where some of that was taken since, as more may be
-// gone. It is an error where the NIC became a part of something: all is taken back then, as nobody would get there.
-func (b *Book) asReadied(m made) (made, error) {
+// stillAlone is an error where the NIC is a part of something, also since it was made ready: all is taken back then, as
+// nobody would get there.
+func (b *Book) stillAlone(link netlink.Link, m made) error {
 	if !m.whole {
-		return made{}, nil
+		return standsAlone(link)
 	}
-	link, err := netlink.LinkByIndex(m.link.Attrs().Index)
+	now, err := netlink.LinkByIndex(link.Attrs().Index)
 	if err != nil {
-		return made{}, nil //nolint:nilerr // it is gone, and what it had with it
+		return nil //nolint:nilerr // it is gone, as is what it had with it, which is found then
 	}
-	if err := standsAlone(link); err != nil {
-		mac := link.Attrs().HardwareAddr.String()
+	if err := standsAlone(now); err != nil {
+		mac := now.Attrs().HardwareAddr.String()
 		b.ready[mac] = m
 		delete(b.narrow, mac)
-		return made{}, errors.Join(err, b.unready(mac), b.rest(link))
+		return errors.Join(err, b.unready(mac), b.rest(now))
 	}
-	if !there(m) {
-		return made{}, nil
-	}
-	return m, nil
+	return nil
 }
 
 // there says whether the NIC still had the addresses that it was given early, their rules and routes, and gives it those

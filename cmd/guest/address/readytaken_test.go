@@ -157,6 +157,9 @@ func TestReadyIsPutIntoABridge(t *testing.T) {
 			if told, err := mptcp.Endpoints(); err != nil || len(told) > 0 {
 				t.Errorf("%s, by %d: peers are told of %v, %v", what, endpoint, told, err)
 			}
+			if len(b.spent) > 0 { // and they were told of none that was taken back
+				t.Errorf("%s, by %d: peers have heard of %v", what, endpoint, b.spent)
+			}
 			if what == "told before it left" { // what is in place is for the move, which looks again
 				if _, err := b.Configure(next); err == nil {
 					t.Errorf("%s: it is configured", what)
