@@ -163,7 +163,7 @@ func (b *Book) stillAlone(link netlink.Link, m made) error {
 		return nil //nolint:nilerr // it is gone, as is what it had with it, which is found then
 	}
 	if err := standsAlone(now); err != nil {
-		mac := now.Attrs().HardwareAddr.String()
+		mac := link.Attrs().HardwareAddr.String() // a bond gives the NIC its own
 		b.ready[mac] = m
 		delete(b.narrow, mac)
 		return errors.Join(err, b.unready(mac), b.rest(now))

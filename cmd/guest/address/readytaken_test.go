@@ -2,6 +2,7 @@ package address
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -183,6 +184,28 @@ func TestReadyIsPutIntoABridge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestReadyGetsAnotherMAC: nothing is kept of a NIC that became a part of something which gives it a MAC, as a bond does.
+func TestReadyGetsAnotherMAC(t *testing.T) {
+	next := twoNICs(t)[0]
+	over := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "over"}}
+	var b Book
+	if err := errors.Join(b.Ready(next), netlink.LinkAdd(over)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(over) })
+	link, err := netlink.LinkByName("own0")
+	if err := errors.Join(err, netlink.LinkSetMaster(link, over), netlink.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 9, 9, 9})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Configure(next); err == nil || !strings.Contains(err.Error(), "it is a part of the bridge over") {
+		t.Error(err)
+	}
+	wantOn(t, "in a bridge", "own0")
+	if len(b.ready)+len(b.narrow) > 0 {
+		t.Errorf("it is told to be ready: %v, and to have addresses by themselves: %v", b.ready, b.narrow)
 	}
 }
 
