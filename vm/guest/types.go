@@ -45,7 +45,7 @@ type NIC struct {
 }
 
 // KindsAbove are the kinds of devices, by rtnetlink's names, that lie over NICs and take their place.
-var KindsAbove = []string{"bridge", "vlan", "bond", "team"}
+var KindsAbove = []string{"bridge", "vlan", "bond", "team", "openvswitch"}
 
 // Info describes a guest.
 type Info struct {

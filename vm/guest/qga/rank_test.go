@@ -16,6 +16,7 @@ func TestNIC(t *testing.T) {
 3: eth0.5@eth0: <UP> mtu 1500 qdisc noop` + ether + `\    vlan protocol 802.1Q id 5 <REORDER_HDR> addrgenmode eui64
 4: bond0: <UP> mtu 1500` + ether + `\    bond mode active-backup
 5: team0: <UP> mtu 1500` + ether + `\    team addrgenmode eui64
+6: ovs0: <UP> mtu 1500` + ether + `\    openvswitch addrgenmode eui64
 `
 	for _, shell := range [][]string{{"sh"}, {"bash"}, {"bash", "--posix"}, {"busybox", "sh"}} {
 		need.Program(t, shell[0])
@@ -24,6 +25,7 @@ func TestNIC(t *testing.T) {
 			{`9: nic0@far0: <UP> mtu 1500` + ether + `\    veth addrgenmode eui64`, "alone", "nic0"},
 			{`9: eth0: <UP> mtu 1500 master br0` + ether + `\    bridge_slave state disabled priority 32`, "", "eth0"},
 			{`9: eth0: <UP> mtu 1500 master br0` + ether + `\    bridge_slave state disabled priority 32`, "alone", "eth0 is a part of another device"},
+			{`9: eth0: <UP> mtu 1500 master ovs-system` + ether + `\    openvswitch_slave addrgenmode none`, "alone", "eth0 is a part of another device"},
 			{`9: eth0: <UP> mtu 1500 master red` + ether + `\    vrf_slave table 10`, "alone", "eth0"},
 			{`9: eth1: <UP> mtu 1500\    link/ether 52:54:00:00:00:0b brd ff:ff:ff:ff:ff:ff`, "", "no NIC has the MAC 52:54:00:00:00:0a"},
 		} {
