@@ -28,8 +28,8 @@ import (
 
 // repointHomes asks the home of every address that the guest keeps and that came over the source from
 // elsewhere to send it here directly. A home that does not answer keeps sending
-// over the source, whose lease then goes on, and is asked again later on (retryHomes). The error is errUnanswered, where it is not known
-// what one does.
+// over the source, whose lease then goes on, and is asked again later on (retryHomes). The error is errUnanswered,
+// where it is not known what one does.
 func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 	byHome, keeps := map[string][]netip.Addr{}, a.keeps(m.plan.Guest)
 	for _, addr := range m.plan.Held {

@@ -48,7 +48,8 @@ type ownQueue struct {
 	short atomic.Bool // they came to rest, and hold less than kept
 }
 
-// ask finds out what QEMU has written and the other end has not got, where so long is over since it did. now says that it did.
+// ask finds out what QEMU has written and the other end has not got, where so long is over since it did. now says that
+// it did.
 func (q *ownQueue) ask(to netip.AddrPort, since time.Duration) (now bool, err error) {
 	at := time.Now()
 	if at.Sub(q.asked) < since {
@@ -89,8 +90,9 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	return look
 }
 
-// ahead is how much of so many bytes that the other end has not acknowledged is sent before what comes next, where so many per
-// second are carried. What is on its way is there before that, however little later: half a round trip, which counts for all.
+// ahead is how much of so many bytes that the other end has not acknowledged is sent before what comes next, where so
+// many per second are carried. What is on its way is there before that, however little later: half a round trip, which
+// counts for all.
 func (m *outgoing) ahead(unacknowledged, carried int64) int64 {
 	onItsWay := int64(float64(carried) * m.leastTrip().Seconds())
 	return max(0, unacknowledged-onItsWay)

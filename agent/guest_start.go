@@ -154,8 +154,8 @@ func (a *Agent) configureFirst(ctx context.Context, g *guests.Guest) error {
 	return err
 }
 
-// beginAddresses chooses a new guest's addresses while it begins to boot: the LAN is asked for 300 ms who has them. await
-// waits until they are chosen, or none are; after callOff nothing is chosen any more.
+// beginAddresses chooses a new guest's addresses while it begins to boot: the LAN is asked for 300 ms who has them.
+// await waits until they are chosen, or none are; after callOff nothing is chosen any more.
 func (a *Agent) beginAddresses(ctx context.Context, g *guests.Guest) (await func() error, callOff func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	chosen := make(chan error, 1)

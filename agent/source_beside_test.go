@@ -107,8 +107,8 @@ func TestBesideInOrder(t *testing.T) {
 	}
 }
 
-// TestBesideWhoseMemoryFollows: a guest that runs there already shares the paths for as long as its memory follows it, with what is
-// foreseen to come yet; one whose memory is there does not.
+// TestBesideWhoseMemoryFollows: a guest that runs there already shares the paths for as long as its memory follows it,
+// with what is foreseen to come yet; one whose memory is there does not.
 func TestBesideWhoseMemoryFollows(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit func(r *record.Report)

@@ -50,8 +50,8 @@ func TestOnItsWayIsNotWaiting(t *testing.T) {
 	}
 }
 
-// TestWaitsAsNow: a pause that fits is foreseen by what waits in QEMU's own connections now: what the last question for it did not
-// find there may have been left to send then, and is not now.
+// TestWaitsAsNow: a pause that fits is foreseen by what waits in QEMU's own connections now: what the last question for
+// it did not find there may have been left to send then, and is not now.
 func TestWaitsAsNow(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,8 +77,8 @@ func TestWaitsAsNow(t *testing.T) {
 	}
 }
 
-// TestRateOfOneMoment: what QEMU has written since it was last asked what waits of that was not carried; however often it is
-// asked, as what is left fits, the rate becomes known and follows what is.
+// TestRateOfOneMoment: what QEMU has written since it was last asked what waits of that was not carried; however often
+// it is asked, as what is left fits, the rate becomes known and follows what is.
 func TestRateOfOneMoment(t *testing.T) {
 	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp", Downtime: time.Minute}, work: &sourceWork{}}
 	m.work.prepared.Memory = "tcp:127.0.0.1:1"

@@ -175,9 +175,9 @@ func (c *Copying) late(at time.Duration) bool {
 	return c.Limit > 0 && at > c.Limit && at-c.gained > gainLimit+c.begun
 }
 
-// begin looks whether a pass begins, and whether it is shorter than each before it, in time, or in bytes where the paths
-// carry less than before: then the copy comes nearer to its end as it begins, and as ever less of it is left. In one
-// that is not, that says nothing: the guest has written as much again by its end.
+// begin looks whether a pass begins, and whether it is shorter than each before it, in time, or in bytes where the
+// paths carry less than before: then the copy comes nearer to its end as it begins, and as ever less of it is left. In
+// one that is not, that says nothing: the guest has written as much again by its end.
 func (c *Copying) begin(pass, left int64, l Look) {
 	if pass == c.pass {
 		return

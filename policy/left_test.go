@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestLeft: a round that is short by chance leaves what the guest writes again until it is stopped; as much as rounds left
-// lately, and no more. One that was as long as others, or of a guest that writes little, counts as it is.
+// TestLeft: a round that is short by chance leaves what the guest writes again until it is stopped; as much as rounds
+// left lately, and no more. One that was as long as others, or of a guest that writes little, counts as it is.
 func TestLeft(t *testing.T) {
 	const kb = 1000
 	type look struct {

@@ -76,8 +76,9 @@ type MigrateOptions struct {
 	// dirty, until Stop and then ReleaseSwitchover; and not before the transfer allows it.
 	// At the destination: only where the source's Hold is HoldAck, which it acknowledges.
 	HoldSwitchover bool
-	// LooksAtOnce: a source that was held looks, once it is released, for the last time at which pages are dirty as soon as it
-	// can. Else it sends those that it knows of before: what the guest wrote to again since it looked goes twice in the pause.
+	// LooksAtOnce: a source that was held looks, once it is released, for the last time at which pages are dirty as
+	// soon as it can. Else it sends those that it knows of before: what the guest wrote to again since it looked goes
+	// twice in the pause.
 	LooksAtOnce bool
 	// Looks, if any, is called each time that such a source was told to, while nothing waits for it: its connections may have
 	// been kept from taking more until then.

@@ -167,8 +167,8 @@ func (a *Asking) MayAsk(at time.Time) bool {
 	return a.stand.tries < standTries && !at.Before(a.stand.next)
 }
 
-// A home that did not send addresses directly is asked again so soon at first, and so seldom at last; one of which it is
-// not known whether it does, so soon.
+// A home that did not send addresses directly is asked again so soon at first, and so seldom at last; one of which it
+// is not known whether it does, so soon.
 const (
 	homesPause  = 15 * time.Second
 	homesRarely = 10 * time.Minute

@@ -53,7 +53,8 @@ func TestSubnetAgentIsAskedSeldom(t *testing.T) {
 	}
 }
 
-// TestHomesAreAskedMoreAndMoreSeldom: one that is gone for good costs little, and one that may send by now is asked soon.
+// TestHomesAreAskedMoreAndMoreSeldom: one that is gone for good costs little, and one that may send by now is asked
+// soon.
 func TestHomesAreAskedMoreAndMoreSeldom(t *testing.T) {
 	var g Asking
 	at := time.Unix(1000, 0)

@@ -250,8 +250,8 @@ func (o Judge) AddFlows(s *Survival, flows []netstate.Flow, all bool) {
 }
 
 // Follow moves on those that were tunnelled at the last look; now is as in a Judge. One of MPTCP that works on kept has
-// its end there for as long as it does. Datagrams to what is at home are not among flows: those to one of home are taken
-// to go on.
+// its end there for as long as it does. Datagrams to what is at home are not among flows: those to one of home are
+// taken to go on.
 func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, kept, home []netip.Addr, now int64) {
 	there := map[connectionKey]guest.Connection{}
 	for _, c := range all {

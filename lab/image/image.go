@@ -32,7 +32,7 @@ const cmdlineOfRoot = common + " switch-root"
 // is an exit of QEMU. The kernel does not test its ciphers: emulated, that was a seventh of a guest's start.
 // Nor does it take the lock prefixes out of its code where it has one processor (noreplace-smp): each place that is
 // changed has what was translated of it thrown away, which took a twelfth of its own start, and emulated with one
-// processor they cost nothing. With KVM and one processor they cost a little: guests of these images pay that there, too.
+// processor they cost nothing. With KVM and one processor they cost a little: these guests pay that there, too.
 const common = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off tsc=reliable no_timer_check nokaslr no5lvl random.trust_cpu=on cryptomgr.notests noreplace-smp"
 
 // ErrMissing means that there is no image: `make build` makes one.

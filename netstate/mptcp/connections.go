@@ -110,8 +110,8 @@ func group(subflows, parents []socket) []Connection {
 	return connections
 }
 
-// leftPlain says that a socket began a connection with a peer that speaks no MPTCP. The kernel has no MPTCP connection of
-// it any more as soon as its program has closed that, however much is still to be sent.
+// leftPlain says that a socket began a connection with a peer that speaks no MPTCP. The kernel has no MPTCP connection
+// of it any more as soon as its program has closed that, however much is still to be sent.
 func (s socket) leftPlain() bool {
 	return s.mptcp && s.state != StateSynSent && s.sub.flags&(flagCapableRem|flagJoinLoc|flagJoinRem) == 0
 }

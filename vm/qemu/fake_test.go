@@ -200,8 +200,8 @@ func TestOldQEMUIsHeldByLowBandwidth(t *testing.T) {
 	f.said(t, `migrate-continue {"state":"pre-switchover"}`)
 }
 
-// TestLooksAtOnceWhenReleased: a QEMU that writes to the paths itself is told to look for the last time before it sends all that
-// it knows of, once its guest stands still and not before (lookWhenSent); one that does not stays as it was.
+// TestLooksAtOnceWhenReleased: a QEMU that writes to the paths itself is told to look for the last time before it sends
+// all that it knows of, once its guest stands still and not before (lookWhenSent); one that does not stays as it was.
 func TestLooksAtOnceWhenReleased(t *testing.T) {
 	for _, looks := range []bool{false, true} {
 		f, p := newFake(t, "10.0.2")

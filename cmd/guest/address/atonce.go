@@ -171,9 +171,9 @@ func (b *Book) stillAlone(link netlink.Link, m made) error {
 	return nil
 }
 
-// there says whether the NIC still had the addresses that it was given early, their rules and routes, and gives it those
-// that were taken away since: other programs of the guest may think that the NIC is theirs. It is asked once peers are told, who
-// come a round trip later.
+// there says whether the NIC still had the addresses that it was given early, their rules and routes, and gives it
+// those that were taken away since: other programs of the guest may think that the NIC is theirs. It is asked once
+// peers are told, who come a round trip later.
 func there(m made) bool {
 	all := true
 	for _, addr := range m.early {

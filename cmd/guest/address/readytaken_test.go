@@ -187,7 +187,8 @@ func TestReadyIsPutIntoABridge(t *testing.T) {
 	}
 }
 
-// TestReadyGetsAnotherMAC: nothing is kept of a NIC that became a part of something which gives it a MAC, as a bond does.
+// TestReadyGetsAnotherMAC: nothing is kept of a NIC that became a part of something which gives it a MAC, as a bond
+// does.
 func TestReadyGetsAnotherMAC(t *testing.T) {
 	next := twoNICs(t)[0]
 	over := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "over"}}

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnreadIsNeeded: a peer that reads a long answer slowly needs the address until it has that, also where it has said
-// all (its FIN is there), though the guest has closed the connection, or its side of one that began as MPTCP: the kernel sends what is
-// left.
+// TestUnreadIsNeeded: a peer that reads a long answer slowly needs the address until it has that, also where it has
+// said all (its FIN is there), though the guest has closed the connection, or its side of one that began as MPTCP: the
+// kernel sends what is left.
 func TestUnreadIsNeeded(t *testing.T) {
 	for name, c := range map[string]struct {
 		fellBack, saidAll bool
