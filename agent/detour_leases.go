@@ -298,23 +298,30 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 	return err
 }
 
-// tunnelEnded writes down that nothing takes a detour's tunnel any more, and tells of it, once.
+// tunnelEnded writes down that nothing takes the tunnels of a detour's migration any more, and tells of it, once: as the
+// last of its ways has ended, where a home sends by another than it did.
 func (a *Agent) tunnelEnded(d detour.Detour) {
+	id := migrationOf(d.ID)
+	if slices.ContainsFunc(a.detours.List(d.Guest), func(o detour.Detour) bool {
+		return o.ID != d.ID && migrationOf(o.ID) == id && o.Leased && !o.NeedsNoTunnel()
+	}) {
+		return
+	}
 	now := time.Now().UnixNano()
-	rec, err := a.records.Kept(d.ID)
+	rec, err := a.records.Kept(id)
 	if err == nil {
 		now = rec.Now()
 	}
 	if err == nil && rec.Snapshot().TunnelDown != 0 {
 		return // before what was at home beside that
 	}
-	a.records.Amend(d.ID, func(r *record.Report) { r.TunnelDown = now })
-	switch rec := a.records.Find(d.ID); {
+	a.records.Amend(id, func(r *record.Report) { r.TunnelDown = now })
+	switch rec := a.records.Find(id); {
 	case !d.Leased:
 	case rec != nil:
 		rec.Event(migration.LeaseEnded)
 	default: // of an earlier agent's life
-		plan := migration.Plan{ID: d.ID, Guest: d.Guest}
+		plan := migration.Plan{ID: id, Guest: d.Guest}
 		a.hooks.Tell(callOf(a.config.Host, plan, record.Event{Name: migration.LeaseEnded, At: time.Now().UnixNano()}))
 	}
 }

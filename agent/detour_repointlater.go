@@ -79,8 +79,7 @@ func (a *Agent) retryHome(ctx context.Context, g *guests.Guest) {
 }
 
 // endEmptied ends at both ends what led addresses of a guest here from a host, and leads nothing any more, but for a
-// detour that its own migration is about to end: a moment later, as packets may be under way in it. Their lease goes on
-// by another.
+// detour that its own migration is about to end: a moment later, as packets may be under way in it.
 func (a *Agent) endEmptied(guest, peer, but string) {
 	for _, d := range a.detours.List(guest) {
 		if d.Peer != peer || d.ID == but || len(d.Addresses()) > 0 {
@@ -106,6 +105,5 @@ func (a *Agent) endEmpty(ctx context.Context, d detour.Detour) error {
 			a.endLater(e)
 		}
 	}
-	d.Leased = false
 	return a.endDetour(ctx, d)
 }

@@ -141,7 +141,7 @@ func TestHomeIsAskedLater(t *testing.T) {
 	}
 }
 
-// TestEmptiedIsEndedAtBothEnds: who leads to an emptied way for good is told on that it has ended; its lease has not.
+// TestEmptiedIsEndedAtBothEnds: who leads to an emptied way for good is told on that it has ended.
 func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
 	a, g, d := leasing(t)
 	a.config.Peers = []config.Neighbour{{Host: "oslo"}}
@@ -174,14 +174,35 @@ func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
 	if _, err := statFile((ending{Detour: leased.ID}).path(a)); err == nil {
 		t.Error("oslo is told on of one that a lease ends there")
 	}
-	if rep, _ := a.records.Report(d.ID); rep.TunnelDown == 0 {
-		t.Error("when its tunnel ended is not known")
-	}
-	now, end := context.WithCancel(t.Context())
-	end()
-	for _, e := range a.records.Find(d.ID).Watch(now, 0).Events {
-		if e.Name == migration.LeaseEnded {
-			t.Error("the end of the lease is told")
+}
+
+// TestLeaseEndsWithItsLastWay: where a home sends directly, at once or later on, the migration's own detour ends and its
+// lease goes on by another: the end of that is the lease's, of which its record tells, once.
+func TestLeaseEndsWithItsLastWay(t *testing.T) {
+	for name, leased := range map[string]bool{"later on": true, "at once": false} {
+		a, g, d := leasing(t)
+		way := &detour.Detour{ID: detour.WayID(d.ID, "", "paris"), Guest: g.Name(), Peer: "paris", Leased: true, Until: d.Until, Visiting: d.Visiting}
+		way.Visiting[0].Tunnel = "gwt-00000002"
+		d.Visiting, d.Leased = nil, leased
+		place(a, d, way)
+		now, cut := context.WithCancel(t.Context())
+		cut()
+		for _, c := range []struct {
+			ends  *detour.Detour
+			ended int
+		}{{d, 0}, {way, 1}} {
+			if err := a.endDetour(t.Context(), *c.ends); err != nil {
+				t.Error(err)
+			}
+			told := 0
+			for _, e := range a.records.Find(d.ID).Watch(now, 0).Events {
+				if e.Name == migration.LeaseEnded {
+					told++
+				}
+			}
+			if rep, _ := a.records.Report(d.ID); told != c.ended || (rep.TunnelDown != 0) != (c.ended > 0) {
+				t.Errorf("%s: as %s has ended the end of the lease was told %d times, at %d", name, c.ends.ID, told, rep.TunnelDown)
+			}
 		}
 	}
 }
