@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"time"
 
 	"godwit/agent/detour"
 	"godwit/agent/guests"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -51,31 +53,55 @@ func (a *Agent) retryHomes() {
 	}
 }
 
+// retryHome asks those that answer, one after the other: a migration that is asked for meanwhile waits for one at most,
+// and for none that is off.
 func (a *Agent) retryHome(ctx context.Context, g *guests.Guest) {
-	g.LockAddresses() // a migration that is asked for meanwhile waits, and goes with what came of it
-	defer g.UnlockAddresses()
-	if g.Migration() != "" {
-		return
-	}
-	for r, addrs := range a.roundabouts(g) {
-		by, ok := a.detours.Get(r.by)
-		w := way{guest: g, migration: migrationOf(r.by), kind: by.Tunnel.Kind, host: r.home, addrs: addrs, lease: by.Left(), forever: by.Until.IsZero()}
-		if _, other := a.detours.Get(w.id()); !ok || other { // what came by that since is not led by it
-			continue
-		}
-		err := a.repointHome(ctx, w)
-		if errors.Is(err, errUnanswered) {
-			g.Asks().HomesAreUnknown(time.Now())
+	for r := range a.roundabouts(g) {
+		err := a.answers(ctx, r.home)
+		if err == nil {
+			err = a.askDirectly(ctx, g, r)
 		}
 		if err != nil {
-			a.rarely.warn(a.log, "a home was asked again to send directly", "guest", g.Name(), "home", r.home, "addresses", addrs, "error", err)
-			continue
+			a.rarely.warn(a.log, "a home was asked again to send directly", "guest", g.Name(), "home", r.home, "error", err)
 		}
-		a.log.Info("a home sends directly by now", "guest", g.Name(), "home", r.home, "addresses", addrs)
-		text := fmt.Sprintf("%s sends %v directly by now, and %s is not needed for them any more", r.home, addrs, by.Peer)
-		a.records.Amend(w.migration, func(rep *record.Report) { rep.Notes = append(rep.Notes, text) })
-		a.endEmptied(g.Name(), by.Peer, "")
 	}
+}
+
+func (a *Agent) answers(ctx context.Context, host string) error {
+	link, _, err := a.link(host)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := limits.Presence.On(ctx)
+	defer cancel()
+	return limits.Says(ctx, link.Call(ctx, http.MethodGet, "/v1/host", nil, nil))
+}
+
+// askDirectly asks one home, unless the guest moves on.
+func (a *Agent) askDirectly(ctx context.Context, g *guests.Guest, r roundabout) error {
+	g.LockAddresses() // a migration that is asked for meanwhile goes with what came of it
+	defer g.UnlockAddresses()
+	addrs := a.roundabouts(g)[r]
+	if g.Migration() != "" || len(addrs) == 0 {
+		return nil
+	}
+	by, ok := a.detours.Get(r.by)
+	w := way{guest: g, migration: migrationOf(r.by), kind: by.Tunnel.Kind, host: r.home, addrs: addrs, lease: by.Left(), forever: by.Until.IsZero()}
+	if _, other := a.detours.Get(w.id()); !ok || other { // what came by that since is not led by it
+		return nil
+	}
+	err := a.repointHome(ctx, w)
+	if errors.Is(err, errUnanswered) {
+		g.Asks().HomesAreUnknown(time.Now())
+	}
+	if err != nil {
+		return err
+	}
+	a.log.Info("a home sends directly by now", "guest", g.Name(), "home", r.home, "addresses", addrs)
+	text := fmt.Sprintf("%s sends %v directly by now, and %s is not needed for them any more", r.home, addrs, by.Peer)
+	a.records.Amend(w.migration, func(rep *record.Report) { rep.Notes = append(rep.Notes, text) })
+	a.endEmptied(g.Name(), by.Peer, "")
+	return nil
 }
 
 // endEmptied ends at both ends what led addresses of a guest here from a host, and leads nothing any more, but for a

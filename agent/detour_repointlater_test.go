@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -102,6 +103,10 @@ func TestHomeIsAskedLater(t *testing.T) {
 		}}
 		var asked, ended []string
 		a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/host" { // it answers
+				peer.Answer(w, nil, nil)
+				return
+			}
 			asked = append(asked, r.URL.Path)
 			peer.Answer(w, talk.Prepared{}, c.says)
 		}))
@@ -138,6 +143,53 @@ func TestHomeIsAskedLater(t *testing.T) {
 		if said := slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, "paris sends [10.1.1.20] directly by now, and oslo") }); said != c.done {
 			t.Errorf("%s: notes %q", name, rep.Notes)
 		}
+	}
+}
+
+// TestMovesOnWhileHomesAreAsked: a migration that is asked for while homes are asked again waits for none that does not
+// answer, nor for a second one that does.
+func TestMovesOnWhileHomesAreAsked(t *testing.T) {
+	a, g, d := leasing(t)
+	a.config.Peers = []config.Neighbour{{Host: "paris"}, {Host: "lima"}, {Host: "cairo"}, {Host: "oslo"}}
+	d.Peer, d.Visiting[0].Tunnel = "oslo", d.Tunnel.Name
+	one := d.Visiting[0]
+	d.Visiting, a.asked = nil, map[string]askedWay{}
+	var asked, locked []string
+	for i, home := range []string{"paris", "lima", "cairo"} {
+		one.Addr = netip.AddrFrom4([4]byte{10, byte(i + 1), 1, 20})
+		d.Visiting = append(d.Visiting, one)
+		g.Remember(func(h *care.Held) {
+			h.Addresses = append(h.Addresses, migration.Address{Prefix: netip.PrefixFrom(one.Addr, 24), Home: home})
+		})
+		id := detour.WayID(d.ID, "", home)
+		a.asked[id] = askedWay{
+			config: tunnel.Config{Name: fmt.Sprintf("gwt-1000000%d", i), Dir: ends.Dir(a.config)}, since: time.Now(),
+			ask: talk.Repoint{Migration: id, Guest: g.Name(), Addresses: []netip.Addr{one.Addr}, Go: true},
+		}
+		a.links[home] = linked(t, "rome", home, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/host" {
+				if g.TryLockAddresses() {
+					g.UnlockAddresses()
+				} else {
+					locked = append(locked, home)
+				}
+				var err error
+				if home == "cairo" {
+					err = &migration.Problem{Code: migration.CodeBusy, Text: "not now"}
+				}
+				peer.Answer(w, nil, err)
+				return
+			}
+			if asked = append(asked, home); len(asked) == 1 {
+				taken(t, g, "m-00000009")
+			}
+			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeAddress, Text: "no"})
+		}))
+	}
+	place(a, d)
+	a.retryHome(t.Context(), g)
+	if len(asked) != 1 || asked[0] == "cairo" || len(locked) > 0 {
+		t.Errorf("asked to send directly: %v; waited for: %v", asked, locked)
 	}
 }
 

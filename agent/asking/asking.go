@@ -29,6 +29,7 @@ type Asking struct {
 	homes struct { // when homes may be asked again to send its addresses directly, and how long after that
 		next  time.Time
 		pause time.Duration
+		doubt time.Duration // the same, where it is not known whether one sends directly by now
 	}
 }
 
@@ -167,8 +168,8 @@ func (a *Asking) MayAsk(at time.Time) bool {
 	return a.stand.tries < standTries && !at.Before(a.stand.next)
 }
 
-// A home that did not send addresses directly is asked again so soon at first, and so seldom at last; one of which it
-// is not known whether it does, so soon.
+// A home that did not send addresses directly is asked again so soon at first, and so seldom at last; one of which it is
+// not known whether it does, sooner, and as late as homesPause at last.
 const (
 	homesPause  = 15 * time.Second
 	homesRarely = 10 * time.Minute
@@ -194,7 +195,8 @@ func (a *Asking) AskedHomes(at time.Time) {
 func (a *Asking) HomesAreUnknown(at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.homes.pause, a.homes.next = 0, at.Add(homesSoon)
+	a.homes.doubt = min(max(2*a.homes.doubt, homesSoon), homesPause)
+	a.homes.pause, a.homes.next = 0, at.Add(a.homes.doubt)
 }
 
 // LooksAgain says whether it is time to ask which of its addresses nothing needs, and takes it as asked then.

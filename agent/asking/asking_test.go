@@ -68,9 +68,13 @@ func TestHomesAreAskedMoreAndMoreSeldom(t *testing.T) {
 		}
 		at = at.Add(want)
 	}
-	g.HomesAreUnknown(at)
-	if g.MayAskHomes(at.Add(homesSoon-1)) || !g.MayAskHomes(at.Add(homesSoon)) {
-		t.Errorf("one that may send by now is not asked after %v", homesSoon)
+	for i, want := range []time.Duration{homesSoon, 2 * homesSoon, 4 * homesSoon, homesPause, homesPause} {
+		g.HomesAreUnknown(at)
+		if g.MayAskHomes(at.Add(want-1)) || !g.MayAskHomes(at.Add(want)) {
+			t.Errorf("time %d: one that may send by now is not asked after %v", i, want)
+		}
+		at = at.Add(want)
+		g.AskedHomes(at)
 	}
 }
 
