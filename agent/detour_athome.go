@@ -92,7 +92,7 @@ func (a *Agent) endSome(ctx context.Context, g *guests.Guest, d detour.Detour, e
 	own := migration.Bare(given)
 	isOwn := func(v netstate.Visiting) bool { return slices.Contains(own, v.Addr) }
 	rep, _ := a.records.Report(migrationOf(d.ID))
-	e := ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}
+	e := ending{Detour: d.ID, Peer: d.Peer, Ended: EndedDetour{Survival: rep.Survival}}
 	if err := a.askEnding(ctx, e); err != nil {
 		a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 		if d.Until.IsZero() { // there no lease ends it

@@ -6,22 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"godwit/agent/limits"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
 // A detour that was for good is ended at its other end by nobody but the guest's host: until then the guest's home
 // sends its address to where it is not, and gives it to nobody. Whom that host has not reached is told on, also by the
-// agents to come.
+// agents to come; so is who leads nothing to the guest any more before a lease is over, and may be switched off once it
+// has heard.
 
 // ending is the end of such a detour, of which its other end has not heard.
 type ending struct {
 	Detour string      `json:"detour"`
 	Peer   string      `json:"peer"`
 	Ended  EndedDetour `json:"ended"`
+	Note   string      `json:"note,omitempty"` // of the migration's report, once it has heard
 }
 
 // Check says what cannot be meant of one that was read.
@@ -71,12 +75,23 @@ func (a *Agent) tellEnding(e ending, wait time.Duration) {
 		}
 		if err != nil {
 			a.log.Warn("the detour's other end is left as it is", "id", e.Detour, "peer", e.Peer, "error", err)
+		} else if e.Note != "" {
+			a.noteLater(migrationOf(e.Detour), e.Note)
 		}
 		if err := statefile.Remove(e.path(a)); err != nil {
 			a.log.Warn("forget that a detour has ended", "id", e.Detour, "error", err)
 		}
 		return
 	}
+}
+
+// noteLater notes something of a migration that has ended, once.
+func (a *Agent) noteLater(id, text string) {
+	a.records.Amend(id, func(rep *record.Report) {
+		if !slices.Contains(rep.Notes, text) {
+			rep.Notes = append(rep.Notes, text)
+		}
+	})
 }
 
 func (a *Agent) askEnding(ctx context.Context, e ending) error {

@@ -271,7 +271,7 @@ type EndedDetour struct {
 func (a *Agent) endBoth(ctx context.Context, d detour.Detour) error {
 	if _, _, err := a.link(d.Peer); err == nil {
 		rep, _ := a.records.Report(migrationOf(d.ID))
-		e := ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}
+		e := ending{Detour: d.ID, Peer: d.Peer, Ended: EndedDetour{Survival: rep.Survival}}
 		if err := a.askEnding(ctx, e); err != nil {
 			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 			if d.Leased && d.Until.IsZero() { // there no lease ends it

@@ -9,10 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent/detour"
 	"godwit/agent/guests"
 	"godwit/agent/limits"
-	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -99,37 +97,31 @@ func (a *Agent) askDirectly(ctx context.Context, g *guests.Guest, r roundabout) 
 	}
 	a.log.Info("a home sends directly by now", "guest", g.Name(), "home", r.home, "addresses", addrs)
 	text := fmt.Sprintf("%s sends %v directly by now, and %s is not needed for them any more", r.home, addrs, by.Peer)
-	a.records.Amend(w.migration, func(rep *record.Report) { rep.Notes = append(rep.Notes, text) })
-	a.endEmptied(g.Name(), by.Peer, "")
+	if !a.endEmptied(g.Name(), by.Peer, "", text) {
+		a.noteLater(w.migration, text)
+	}
 	return nil
 }
 
 // endEmptied ends at both ends what led addresses of a guest here from a host, and leads nothing any more, but for a
-// detour that its own migration is about to end: a moment later, as packets may be under way in it.
-func (a *Agent) endEmptied(guest, peer, but string) {
+// detour that its own migration is about to end: a moment later, as packets may be under way in it. That host is told
+// on, and note is noted once it has heard; false: there is none for it to hear of.
+func (a *Agent) endEmptied(guest, peer, but, note string) (tells bool) {
 	for _, d := range a.detours.List(guest) {
 		if d.Peer != peer || d.ID == but || len(d.Addresses()) > 0 {
 			continue
 		}
+		rep, _ := a.records.Report(migrationOf(d.ID))
+		a.endLater(ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}, note})
+		tells = true
 		a.actors.Go(func() {
 			if !sleep(a.ctx, underway) {
-				return
+				return // it ends as the next agent looks after it
 			}
-			if err := a.endEmpty(a.ctx, d); err != nil {
+			if err := a.endDetour(a.ctx, d); err != nil {
 				a.log.Warn("end the way from a home", "detour", d.ID, "error", err)
 			}
 		})
 	}
-}
-
-func (a *Agent) endEmpty(ctx context.Context, d detour.Detour) error {
-	rep, _ := a.records.Report(migrationOf(d.ID))
-	e := ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}}
-	if err := a.askEnding(ctx, e); err != nil {
-		a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
-		if d.Leased && d.Until.IsZero() { // there no lease ends it
-			a.endLater(e)
-		}
-	}
-	return a.endDetour(ctx, d)
+	return tells
 }

@@ -193,38 +193,45 @@ func TestMovesOnWhileHomesAreAsked(t *testing.T) {
 	}
 }
 
-// TestEmptiedIsEndedAtBothEnds: who leads to an emptied way for good is told on that it has ended.
+// TestEmptiedIsEndedAtBothEnds: who leads to an emptied way, on a lease or for good, is told on that it has ended, also
+// by a later agent, and that it is not needed any more is noted once it has heard, not before.
 func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
-	a, g, d := leasing(t)
-	a.config.Peers = []config.Neighbour{{Host: "oslo"}}
-	leased := &detour.Detour{ID: "m-00000005", Guest: g.Name(), Peer: "oslo", Leased: true, Until: time.Now().Add(time.Hour)}
-	others := &detour.Detour{ID: "m-00000006", Guest: g.Name(), Peer: "cairo", Leased: true, Until: leased.Until}
-	other := &detour.Detour{ID: "m-00000003", Guest: g.Name(), Peer: "oslo", Leased: true, Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.21")}}}
-	own := &detour.Detour{ID: "m-00000004", Guest: g.Name(), Peer: "oslo", Leased: true, Until: leased.Until}
-	place(a, others, other, own)
-	a.endEmptied(g.Name(), "oslo", own.ID)
-	a.actors.Wait()
-	if placed(a, other.ID) == nil || placed(a, own.ID) == nil || placed(a, others.ID) == nil {
-		t.Error("one that leads something, is its own migration's, or of another host, ended")
-	}
-	d.Peer, d.Until, d.Visiting = "oslo", time.Time{}, nil
-	place(a, d, leased)
-	a.links["oslo"] = linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		peer.Answer(w, nil, errors.New("not now"))
-	}))
-	for _, d := range []*detour.Detour{d, leased} {
-		if err := a.endEmpty(t.Context(), *d); err != nil {
-			t.Error(err)
+	const note = "oslo is not needed"
+	for _, until := range []time.Time{{}, time.Now().Add(time.Hour)} {
+		a, g, d := leasing(t)
+		a.config.Peers = []config.Neighbour{{Host: "oslo"}}
+		d.Peer, d.Until, d.Visiting = "oslo", until, nil
+		other := &detour.Detour{ID: "m-00000003", Guest: g.Name(), Peer: "oslo", Leased: true, Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.21")}}}
+		own := &detour.Detour{ID: "m-00000004", Guest: g.Name(), Peer: "oslo", Leased: true}
+		others := &detour.Detour{ID: "m-00000006", Guest: g.Name(), Peer: "cairo", Leased: true, Until: until}
+		place(a, d, other, own, others)
+		ctx, stop := context.WithCancel(t.Context())
+		a.ctx = ctx
+		a.links["oslo"] = linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			defer stop() // the agent ends as it is told that oslo has not done it
+			peer.Answer(w, nil, errors.New("not now"))
+		}))
+		noted := func() bool {
+			rep, _ := a.records.Report(d.ID)
+			return slices.Contains(rep.Notes, note)
 		}
-	}
-	if placed(a, d.ID) != nil {
-		t.Error("it is there still")
-	}
-	if _, err := statFile((ending{Detour: d.ID}).path(a)); err != nil {
-		t.Errorf("oslo is not told on: %v", err)
-	}
-	if _, err := statFile((ending{Detour: leased.ID}).path(a)); err == nil {
-		t.Error("oslo is told on of one that a lease ends there")
+		if !a.endEmptied(g.Name(), "oslo", own.ID, note) {
+			t.Error("nobody is told")
+		}
+		a.actors.Wait()
+		if placed(a, d.ID) != nil || placed(a, other.ID) == nil || placed(a, own.ID) == nil || placed(a, others.ID) == nil {
+			t.Error("it is there still, or one that leads something, is its own migration's or of another host, ended")
+		}
+		if _, err := statFile((ending{Detour: d.ID}).path(a)); err != nil || noted() {
+			t.Errorf("until %v: oslo is not told on: %v; noted %v", until, err, noted())
+		}
+		a.ctx = t.Context()
+		a.links["oslo"] = linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, nil, nil) }))
+		a.resumeEndings()
+		a.actors.Wait()
+		if _, err := statFile((ending{Detour: d.ID}).path(a)); err == nil || !noted() {
+			t.Errorf("until %v: oslo was told, and is to be told on: %v; noted %v", until, err == nil, noted())
+		}
 	}
 }
 

@@ -93,7 +93,7 @@ func (a *Agent) standFor(ctx context.Context, w way, but string) error {
 		}
 	})
 	err := a.guests.SaveIfHere(w.guest)
-	a.endEmptied(w.guest.Name(), w.home, but)
+	a.endEmptied(w.guest.Name(), w.home, but, "")
 	return err
 }
 

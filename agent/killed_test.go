@@ -285,7 +285,7 @@ func TestEndForGoodIsToldByTheNextAgent(t *testing.T) {
 		a.resumeEndings()
 		a.actors.Wait()
 	}
-	if err := statefile.Write(ending{Detour: d.ID}.path(a), ending{d.ID, d.Peer, EndedDetour{}}); err != nil {
+	if err := statefile.Write(ending{Detour: d.ID}.path(a), ending{Detour: d.ID, Peer: d.Peer}); err != nil {
 		t.Fatal(err)
 	}
 	d.Visiting[0].Tunnel = "gwt-00000001"
