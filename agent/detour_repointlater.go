@@ -111,9 +111,11 @@ func (a *Agent) endEmptied(guest, peer, but, note string) (tells bool) {
 		if d.Peer != peer || d.ID == but || len(d.Addresses()) > 0 {
 			continue
 		}
-		rep, _ := a.records.Report(migrationOf(d.ID))
-		a.endLater(ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}, note})
-		tells = true
+		if _, _, err := a.link(peer); err == nil {
+			rep, _ := a.records.Report(migrationOf(d.ID))
+			a.endLater(ending{d.ID, d.Peer, EndedDetour{Survival: rep.Survival}, note})
+			tells = true
+		}
 		a.actors.Go(func() {
 			if !sleep(a.ctx, underway) {
 				return // it ends as the next agent looks after it

@@ -235,6 +235,20 @@ func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
 	}
 }
 
+// TestEmptiedOfAForgottenHost: nobody is told of what led here from a host that the configuration does not name any more.
+func TestEmptiedOfAForgottenHost(t *testing.T) {
+	a, g, d := leasing(t)
+	d.Peer, d.Until, d.Visiting = "oslo", time.Time{}, nil
+	place(a, d)
+	if a.endEmptied(g.Name(), "oslo", "", "oslo is not needed") {
+		t.Error("it is to be told")
+	}
+	a.actors.Wait()
+	if _, err := statFile((ending{Detour: d.ID}).path(a)); err == nil || placed(a, d.ID) != nil {
+		t.Errorf("kept for it: %v; %+v", err == nil, placed(a, d.ID))
+	}
+}
+
 // TestLeaseEndsWithItsLastWay: where a home sends directly, at once or later on, the migration's own detour ends and its
 // lease goes on by another: the end of that is the lease's, of which its record tells, once.
 func TestLeaseEndsWithItsLastWay(t *testing.T) {
