@@ -220,15 +220,18 @@ func (s *Survival) fit() {
 const inTunnel = "seen in the tunnel"
 
 // AddFlows adds the UDP flows through the tunnel that no connected socket of the
-// guest stands for, and with all set the others too. Those to home need none any more.
+// guest stands for, and with all set the others too. Those to home need none any more; a prober's there are
+// left out, as the guest's count, by which it is known whether they go on, has none of them.
 func (o Judge) AddFlows(s *Survival, flows []netstate.Flow, all bool) {
 	known := map[connectionKey]bool{}
 	for _, c := range s.Connections {
 		known[connectionKey{c.Kind, c.Local, c.Remote}] = true
 	}
 	for _, f := range flows {
+		atHome := f.Protocol == guest.KindUDP && slices.Contains(o.Home, f.Guest.Addr())
 		key := connectionKey{f.Protocol, f.Guest, f.Client}
-		if known[key] || !slices.Contains(o.Held, f.Guest.Addr()) || f.Protocol != guest.KindUDP && !all {
+		if known[key] || !slices.Contains(o.Held, f.Guest.Addr()) || f.Protocol != guest.KindUDP && !all ||
+			atHome && f.Guest.Port() == guest.PortEcho {
 			continue
 		}
 		known[key] = true
@@ -238,7 +241,7 @@ func (o Judge) AddFlows(s *Survival, flows []netstate.Flow, all bool) {
 		}
 		one := Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: inTunnel}
 		switch {
-		case f.Protocol != guest.KindUDP || !slices.Contains(o.Home, f.Guest.Addr()):
+		case !atHome:
 		case o.Keeps:
 			one.Why = keptAtHome
 		default:

@@ -268,6 +268,20 @@ func TestOldAddressAtHome(t *testing.T) {
 	}
 }
 
+// TestProbedAtHome: what a prober asks of the echo server at an address that is at home is left out, as the guest does
+// not count it, and it was told to have ended while it was answered. Through a tunnel it is seen.
+func TestProbedAtHome(t *testing.T) {
+	own := netip.MustParseAddr("10.2.1.10")
+	flows := []netstate.Flow{{Protocol: "udp", Guest: netip.AddrPortFrom(own, guest.PortEcho), Client: port("198.18.0.9:7100")}}
+	for want, home := range map[int][]netip.Addr{0: {own}, 1: nil} {
+		s := &Survival{}
+		o := Judge{Held: []netip.Addr{own}, Home: home}
+		if o.AddFlows(s, flows, false); s.Total != want {
+			t.Errorf("at home: %v: %+v", home, s.Connections)
+		}
+	}
+}
+
 // TestSurvivalFits: however much a guest says of its connections, a report of them can be told to another host, and
 // read again, which what holds the guest's memory waits for.
 func TestSurvivalFits(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"godwit/lab/traffic/record"
 	"godwit/netstate/dump"
 	"godwit/netstate/meter"
 	"godwit/vm/guest"
@@ -135,7 +134,7 @@ func (m *meters) udp(addrs []netip.Addr) (count uint64) {
 			continue
 		}
 		for key, c := range counts {
-			if key.Out || key.Proto != unix.IPPROTO_UDP || key.Port == record.PortEcho || !slices.Contains(addrs, key.Dst) {
+			if key.Out || key.Proto != unix.IPPROTO_UDP || key.Port == guest.PortEcho || !slices.Contains(addrs, key.Dst) {
 				continue
 			}
 			if now[key.Dst] == nil {

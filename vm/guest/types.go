@@ -109,6 +109,10 @@ const (
 // (rtnetlink's FRA_PROTOCOL; the hosts' routes have the same). Those of older programs have none.
 const RuleProtocol = 0x67
 
+// PortEcho is that of the echo server in guests, which probers ask: that is nobody's use of an address, and not counted
+// (Users.UDPCount).
+const PortEcho = 7007
+
 // CapAnnounce is the capability to announce other addresses than the guest's own.
 const CapAnnounce = "configure.announce"
 

@@ -29,6 +29,8 @@ package record
 import (
 	"encoding/binary"
 	"hash/crc32"
+
+	"godwit/vm/guest"
 )
 
 // Ports of the services.
@@ -38,7 +40,7 @@ const (
 	PortUpload   = 7003
 	PortRequests = 7004
 	PortUDP      = 7005
-	PortEcho     = 7007
+	PortEcho     = guest.PortEcho
 	// Probers send from these ports, so that their packets can be told from clients'.
 	PortProbeFirst = 7100
 	PortProbeLast  = 7163
