@@ -89,6 +89,9 @@ func (a *Agent) askDirectly(ctx context.Context, g *guests.Guest, r roundabout) 
 		return nil
 	}
 	err := a.repointHome(ctx, w)
+	if errors.Is(err, errUnanswered) && g.Migration() != "" { // which waits, and goes by what is known then: nobody asks any more
+		err = a.repointHome(ctx, w)
+	}
 	if errors.Is(err, errUnanswered) {
 		g.Asks().HomesAreUnknown(time.Now())
 	}

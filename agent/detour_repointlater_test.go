@@ -193,6 +193,42 @@ func TestMovesOnWhileHomesAreAsked(t *testing.T) {
 	}
 }
 
+// TestHomeInDoubtAsTheGuestMovesOn: a home that has not said whether it sends directly is asked once more while a
+// migration waits for that.
+func TestHomeInDoubtAsTheGuestMovesOn(t *testing.T) {
+	for _, moves := range []bool{true, false} {
+		a, g, d := leasing(t)
+		a.config.Peers = []config.Neighbour{{Host: "paris"}}
+		addr := d.Visiting[0].Addr
+		d.Peer, d.Visiting[0].Tunnel = "oslo", d.Tunnel.Name
+		place(a, d)
+		g.Remember(func(h *care.Held) {
+			h.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(addr, 24), Home: "paris"}}
+		})
+		id := detour.WayID(d.ID, "", "paris")
+		a.asked = map[string]askedWay{id: {
+			config: tunnel.Config{Name: "gwt-00000002", Dir: ends.Dir(a.config)}, since: time.Now(),
+			ask: talk.Repoint{Migration: id, Guest: g.Name(), Addresses: []netip.Addr{addr}, Go: true},
+		}}
+		times := 0
+		a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if times++; times > 1 {
+				peer.Answer(w, talk.Prepared{}, nil)
+				return
+			}
+			if moves {
+				taken(t, g, "m-00000009")
+			}
+			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeInternal, Text: "it could not do all of it"})
+		}))
+		err := a.askDirectly(t.Context(), g, roundabout{"paris", d.ID})
+		if errors.Is(err, errUnanswered) == moves || (placed(a, id) != nil) != moves {
+			t.Errorf("moves %v: asked %d times, %v; %+v", moves, times, err, placed(a, id))
+		}
+		a.actors.Wait()
+	}
+}
+
 // TestEmptiedIsEndedAtBothEnds: who leads to an emptied way, on a lease or for good, is told on that it has ended, also
 // by a later agent, and that it is not needed any more is noted once it has heard, not before.
 func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
