@@ -286,7 +286,7 @@ func (m *outgoing) resume(ctx context.Context) error {
 	_, err := m.guest.Machine().Status(ask)
 	cancel()
 	if err != nil { // in its switchover it answers nobody until its stream takes more, or breaks
-		m.endLanes()
+		m.cutStream(ctx)
 	}
 	for {
 		was, err := goOn(ctx, m.guest.Machine())
@@ -302,5 +302,16 @@ func (m *outgoing) resume(ctx context.Context) error {
 		if !m.guest.Alive() || !sleep(ctx, repairPause) {
 			return fmt.Errorf("resume guest %s: %w", m.plan.Guest, err)
 		}
+	}
+}
+
+// cutStream breaks the stream of a QEMU that waits for it: our data path, or QEMU's own connection, which nobody else has.
+func (m *outgoing) cutStream(ctx context.Context) {
+	m.endLanes()
+	if !m.plan.Direct() {
+		return
+	}
+	if err := m.guest.Machine().CancelMigration(ctx); err != nil {
+		m.a.log.Info("cut QEMU's own stream", "migration", m.plan.ID, "error", err)
 	}
 }
