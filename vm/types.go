@@ -80,8 +80,11 @@ type MigrateOptions struct {
 	// soon as it can. Else it sends those that it knows of before: what the guest wrote to again since it looked goes
 	// twice in the pause.
 	LooksAtOnce bool
-	// Looks, if any, is called each time that such a source was told to, while nothing waits for it: its connections may have
-	// been kept from taking more until then.
+	// KeepsLimit: nobody but the hypervisor keeps the bandwidth. A source that has a limit as it is released does not look at
+	// once then: what is left after the last look is sent as fast as it can be.
+	KeepsLimit bool
+	// Looks, if any, is called each time that a source with LooksAtOnce is released, while nothing waits for it: its
+	// connections may have been kept from taking more until then.
 	Looks func()
 	// Postcopy: the stream may let the guest run before all of its memory is there. Only at
 	// the destination; the source knows nothing of it.

@@ -58,6 +58,7 @@ func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 	low, pauses, looks, told, known := p.held == vm.HoldLowBandwidth, p.pauses, p.looks, p.told, p.asked
 	p.released = true
 	limit := bandwidth(p.limit)
+	atOnce := looks && (!p.keeps || limit == fastest)
 	p.holding.Unlock()
 	if !known { // the migration is older than this connection
 		var err error
@@ -66,7 +67,7 @@ func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 		}
 		low = pauses && p.hold() == vm.HoldLowBandwidth
 	}
-	if looks && !low { // the guest stands still: lookWhenSent is for one that writes
+	if atOnce && !low { // the guest stands still: lookWhenSent is for one that writes
 		if err := p.qmp.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": longest.Milliseconds()}, nil); err != nil {
 			return fmt.Errorf("release switchover: %w", err)
 		}

@@ -72,7 +72,7 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 	p.holding.Lock()
 	p.held, p.released, p.limit = "", false, bandwidth(opts.MaxBandwidth)
 	p.asked = true
-	p.pauses, p.looks, p.told = opts.HoldSwitchover, opts.LooksAtOnce, opts.Looks
+	p.pauses, p.looks, p.keeps, p.told = opts.HoldSwitchover, opts.LooksAtOnce, opts.KeepsLimit, opts.Looks
 	if opts.HoldSwitchover {
 		p.held = p.hold()
 	}

@@ -50,6 +50,7 @@ type Process struct {
 	pauses   bool   // it waits before its switchover
 	told     func() // vm.MigrateOptions.Looks
 	looks    bool   // for the last time at which pages are dirty as soon as it is released; see vm.MigrateOptions
+	keeps    bool   // vm.MigrateOptions.KeepsLimit
 
 	passing sync.Mutex // one at a time sends it on
 	rating  sync.Mutex // one at a time measures how much the guest writes
