@@ -55,3 +55,51 @@ func (f *fake) released(t *testing.T, p *Process) bool {
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(f.log, func(line string) bool { return strings.Contains(line, `"downtime-limit":2000000`) })
 }
+
+// TestReleaseByLowBandwidth: one that is held so is told all at once, by one command, whatever it is asked for.
+func TestReleaseByLowBandwidth(t *testing.T) {
+	for _, looks := range []bool{false, true} {
+		f, p := newFake(t, "7.2.22")
+		opts, heard := held, 0
+		opts.LooksAtOnce, opts.Looks = looks, func() { heard++ }
+		if err := p.Migrate(t.Context(), opts); err != nil {
+			t.Fatal(err)
+		}
+		if !f.released(t, p) || heard > 0 != looks {
+			t.Errorf("looks at once: %v, let take more %d times", looks, heard)
+		}
+		f.mu.Lock()
+		told := 0
+		for _, line := range f.log {
+			if strings.Contains(line, `"downtime-limit":2000000`) {
+				told++
+				if !strings.Contains(line, `"max-bandwidth":1000000`) {
+					t.Error(line)
+				}
+			}
+		}
+		f.mu.Unlock()
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+	}
+}
+
+// TestReleaseOfAnOlderMigration: an agent that was started again does not know how the one before it had QEMU send.
+func TestReleaseOfAnOlderMigration(t *testing.T) {
+	f, p := newFake(t, "10.0.2")
+	f.first = func(command, _ string) (string, bool) {
+		switch command {
+		case "query-migrate-capabilities":
+			return `[{"capability": "pause-before-switchover", "state": true}]`, true
+		case "query-migrate":
+			return `{"status": "pre-switchover", "ram": {}}`, true
+		case "query-status":
+			return `{"status": "paused"}`, true
+		}
+		return "{}", true
+	}
+	if f.released(t, p) {
+		t.Error("it is told to look at once")
+	}
+}
