@@ -27,6 +27,9 @@ const (
 	// defaultTimeout bounds a command whose context has no deadline. QEMU answers in
 	// microseconds, but not while it sends the last pages with its big lock held.
 	defaultTimeout = 30 * time.Second
+	// mostInBand is how many commands may wait for QEMU's answer. It reads no more, out-of-band ones
+	// neither, once eight do, though nobody waits for their answers any more.
+	mostInBand = 6
 )
 
 // ErrClosed says that the connection has ended: QEMU exited, or Close was called.
@@ -47,9 +50,11 @@ type Client struct {
 	oob  bool
 	vers Version
 
-	writing sync.Mutex // held while a command is written
+	writing sync.Mutex    // held while a command is written
+	inBand  chan struct{} // has one for each of flight
 
 	mu      sync.Mutex
+	flight  map[uint64]bool // in-band commands that QEMU has not answered
 	lastID  uint64
 	waiting map[uint64]chan reply
 	closed  bool
@@ -125,7 +130,7 @@ func newFrom(ctx context.Context, conn net.Conn, id uint64) (*Client, error) {
 	}
 	c := &Client{
 		conn: conn, vers: hello.QMP.Version.QEMU, lastID: id,
-		waiting: map[uint64]chan reply{}, done: make(chan struct{}),
+		waiting: map[uint64]chan reply{}, flight: map[uint64]bool{}, inBand: make(chan struct{}, mostInBand), done: make(chan struct{}),
 	}
 	go c.read(lines)
 	var enable struct {

@@ -40,13 +40,24 @@ func (c *Client) DoOOB(ctx context.Context, command string, args, out any) error
 func (c *Client) run(ctx context.Context, req request, command string, out any) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	answer, id, err := c.expect()
+	inBand := c.oob && req.OOB == ""
+	if inBand {
+		select {
+		case c.inBand <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("qmp %s: no answer to what was asked before: %w", command, ctx.Err())
+		case <-c.done:
+			return fmt.Errorf("qmp %s: %w", command, ErrClosed)
+		}
+	}
+	answer, id, err := c.expect(inBand)
 	if err != nil {
 		return fmt.Errorf("qmp %s: %w", command, err)
 	}
 	defer c.forget(id)
 	req.ID = id
 	if err := c.write(ctx, req); err != nil {
+		c.landed(id) // or the connection ends
 		return fmt.Errorf("qmp %s: %w", command, err)
 	}
 	select {
@@ -68,7 +79,7 @@ func (c *Client) run(ctx context.Context, req request, command string, out any) 
 	}
 }
 
-func (c *Client) expect() (chan reply, uint64, error) {
+func (c *Client) expect(inBand bool) (chan reply, uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -77,6 +88,9 @@ func (c *Client) expect() (chan reply, uint64, error) {
 	c.lastID++
 	answer := make(chan reply, 1)
 	c.waiting[c.lastID] = answer
+	if inBand {
+		c.flight[c.lastID] = true
+	}
 	return answer, c.lastID, nil
 }
 
@@ -147,10 +161,21 @@ func (c *Client) answer(of json.RawMessage, r reply) {
 	if err != nil {
 		return
 	}
+	c.landed(id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if answer, ok := c.waiting[id]; ok {
 		answer <- r
 		delete(c.waiting, id)
+	}
+}
+
+// landed makes room for another command, where id is one that was sent in band.
+func (c *Client) landed(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flight[id] {
+		delete(c.flight, id)
+		<-c.inBand
 	}
 }
