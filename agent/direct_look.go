@@ -44,6 +44,7 @@ type ownQueue struct {
 	waits int64 // bytes, then
 	rate  int64 // what the paths carry, by what waited then, bytes per second
 	told  bool  // that something of it does not work
+	round int64 // that was seen last
 
 	short atomic.Bool // they came to rest, and hold less than kept
 }
@@ -73,9 +74,11 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	q := &m.work.ownQueue
 	now, err := q.ask(to, waitsAgain)
 	look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
-	if !now && err == nil && look.Goodput > 0 && look.Downtime(m.pauseRTT()) <= m.plan.Downtime {
+	fits := look.Goodput > 0 && look.Downtime(m.pauseRTT()) <= m.plan.Downtime
+	if fits && p.Rounds != q.round && !now && err == nil { // it decides
 		now, err = q.ask(to, 0) // what is not left any more may wait since
 	}
+	q.round = p.Rounds
 	if now || err != nil { // what was sent and what waits are of one moment: else what QEMU wrote between them counts as carried
 		q.rate = m.work.memoryRate.See(time.Now(), p.Transferred-q.waits)
 		look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()

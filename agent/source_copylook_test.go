@@ -82,8 +82,10 @@ func TestWaitsAsNow(t *testing.T) {
 func TestRateOfOneMoment(t *testing.T) {
 	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp", Downtime: time.Minute}, work: &sourceWork{}}
 	m.work.prepared.Memory = "tcp:127.0.0.1:1"
+	round := int64(0)
 	look := func(sent, left int64) int64 {
-		return m.copyLook(vm.Progress{Rounds: 1, Remaining: left, Transferred: sent}, 0).Goodput
+		round = 1 - round // each asks
+		return m.copyLook(vm.Progress{Rounds: round, Remaining: left, Transferred: sent}, 0).Goodput
 	}
 	synctest.Test(t, func(t *testing.T) {
 		sent := int64(0)
@@ -105,6 +107,28 @@ func TestRateOfOneMoment(t *testing.T) {
 		before := m.work.ownQueue.rate
 		if got := look(1<<40, 1<<20); got != before {
 			t.Errorf("%d bytes per second, before that %d", got, before)
+		}
+	})
+}
+
+// TestAsksAgainAsARoundBegins: what waits is asked for beyond each waitsAgain only where the look decides.
+func TestAsksAgainAsARoundBegins(t *testing.T) {
+	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp", Downtime: time.Minute}, work: &sourceWork{}}
+	m.work.prepared.Memory = "tcp:127.0.0.1:1"
+	q := &m.work.ownQueue
+	synctest.Test(t, func(t *testing.T) {
+		q.told = true // there is nothing to bound
+		m.work.memoryRate.See(time.Now().Add(-time.Second), -10e6)
+		for _, c := range []struct {
+			round int64
+			asks  bool
+		}{{1, true}, {1, false}, {2, true}, {2, false}, {2, false}, {3, true}} {
+			before := q.asked
+			m.copyLook(vm.Progress{Rounds: c.round, Remaining: 1 << 10}, 0)
+			if asked := q.asked != before; asked != c.asks {
+				t.Errorf("round %d: asked %v", c.round, asked)
+			}
+			time.Sleep(lookEvery)
 		}
 	})
 }
