@@ -261,8 +261,7 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if m.work.lanes != nil {
 		return m.laneLook(p, at)
 	}
-	q := &m.work.ownQueue // of none but Direct
-	p.Remaining = m.work.left.See(time.Now(), p.Rounds, p.Remaining, m.settles(q.waits, q.rate))
+	p.Remaining = m.work.left.See(time.Now(), p.Rounds, p.Remaining, m.asksBeforeStop())
 	if m.plan.Direct() {
 		return m.directLook(p)
 	}

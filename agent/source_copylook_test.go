@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -186,6 +187,34 @@ func TestShortRoundByChance(t *testing.T) {
 					t.Errorf("%s, round %d: %+v", name, 2+round, look)
 				}
 				time.Sleep(lookEvery)
+			}
+		})
+	}
+}
+
+// TestWrittenWhileAsked: what a guest writes while the destination is asked something before it is stopped is in what it leaves.
+func TestWrittenWhileAsked(t *testing.T) {
+	home := []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.7/24"), Home: "rome"}}
+	for name, c := range map[string]struct {
+		change func(m *outgoing)
+		longer time.Duration
+	}{
+		"nothing is asked":         {func(m *outgoing) { m.plan.Next = nil }, 0},
+		"clients are told":         {func(*outgoing) {}, 200 * time.Millisecond},
+		"it is given addresses":    {func(m *outgoing) { m.plan.Next, m.work.prepared.Coming = nil, true }, 400 * time.Millisecond},
+		"both, and it comes home":  {func(m *outgoing) { m.plan.Held = home }, 600 * time.Millisecond},
+		"less waits than it takes": {func(m *outgoing) { m.work.ownQueue.waits, m.work.ownQueue.rate = 4e6, 10e6 }, 200 * time.Millisecond},
+		"more waits than it takes": {func(m *outgoing) { m.work.ownQueue.waits, m.work.ownQueue.rate = 7e6+leastSettled, 10e6 }, 500 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := departing(t, nil)
+			m.plan.Transfer, m.work.rtt = "qemu-tcp", 200*time.Millisecond
+			c.change(m)
+			m.copyLook(vm.Progress{Rounds: 2, Remaining: 9e6}, 0)
+			time.Sleep(time.Second)
+			look := m.copyLook(vm.Progress{Rounds: 3, Remaining: 100e3}, 0)
+			if want := 100e3 + 100*(60*time.Millisecond+c.longer).Milliseconds(); look.Remaining != want {
+				t.Errorf("%s: %d, want %d", name, look.Remaining, want)
 			}
 		})
 	}
