@@ -79,7 +79,9 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 		now, err = q.ask(to, 0) // what is not left any more may wait since
 	}
 	q.round = p.Rounds
-	if now || err != nil { // what was sent and what waits are of one moment: else what QEMU wrote between them counts as carried
+	// What was sent and what waits are of one moment: else what QEMU wrote between them counts as carried. Where nobody
+	// tells what waits, what QEMU writes is all that is known.
+	if now || err != nil {
 		q.rate = m.work.memoryRate.See(time.Now(), p.Transferred-q.waits)
 		look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
 	}

@@ -10,16 +10,17 @@ import (
 	"godwit/netstate/mptcp"
 )
 
-// What waits in QEMU's connections is mostly of pages that the guest has written to again since, and would take its part of
-// the pause all the same. So just before its guest is stopped QEMU is let write no more than keeps the paths busy, until the
-// rest has left; once it stands still what is left is sent as fast as before.
+// What waits in QEMU's connections is mostly of pages that the guest has written to again since, and would take its
+// part of the pause all the same. So just before its guest is stopped QEMU is let write no more than keeps the paths
+// busy, until the rest has left; once it stands still what is left is sent as fast as before.
 
 const (
 	leastSettled = 64 << 10              // bytes that may wait then, beside what is on its way
 	settleEvery  = 20 * time.Millisecond // between two looks at what waits
 )
 
-// settled is how much waits and is on its way once QEMU's connections came to rest, bytes, where the paths carry so many per second.
+// settled is how much waits and is on its way once QEMU's connections came to rest, bytes, where the paths carry so
+// many per second.
 func (m *outgoing) settled(carried int64) int64 {
 	return leastSettled + int64(float64(carried)*m.leastTrip().Seconds())
 }
@@ -32,8 +33,8 @@ func (m *outgoing) settles(waits, carried int64) time.Duration {
 	return time.Duration(float64(max(0, waits-m.settled(carried))) / float64(carried) * float64(time.Second))
 }
 
-// asksBeforeStop is how long a guest runs on for what is asked for, and awaited, between the verdict and its stop: clients that
-// are told, while QEMU's connections come to rest, and what its home has sent here.
+// asksBeforeStop is how long a guest runs on for what is asked for, and awaited, between the verdict and its stop:
+// clients that are told, while QEMU's connections come to rest, and what its home has sent here.
 func (m *outgoing) asksBeforeStop() time.Duration {
 	q := &m.work.ownQueue // of none but Direct
 	longer := m.settles(q.waits, q.rate)
@@ -46,7 +47,8 @@ func (m *outgoing) asksBeforeStop() time.Duration {
 	return longer
 }
 
-// queued is how long what waits in QEMU's connections takes once they came to rest, over paths of so many bits per second.
+// queued is how long what waits in QEMU's connections takes once they came to rest, over paths of so many bits per
+// second.
 func (m *outgoing) queued(rate int64) time.Duration {
 	if !m.plan.Direct() || rate <= 0 {
 		return 0
@@ -71,8 +73,8 @@ func (m *outgoing) settleOwn(ctx context.Context) {
 	m.rec.Took("settle memory", begun)
 }
 
-// settle returns when no more than so many bytes of process pid's connections wait or are on their way, or at until. What
-// they may hold shrinks with what they do: a path of theirs has less to send, and is not kept from sending it.
+// settle returns when no more than so many bytes of process pid's connections wait or are on their way, or at until.
+// What they may hold shrinks with what they do: a path of theirs has less to send, and is not kept from sending it.
 func (q *ownQueue) settle(ctx context.Context, until time.Time, pid int, to netip.AddrPort, most int64) error {
 	for {
 		if _, err := q.ask(to, 0); err != nil {
@@ -97,7 +99,8 @@ func (q *ownQueue) widen(pid int, to netip.AddrPort) error {
 	return err
 }
 
-// widenOwn is for a guest that stands still, and a QEMU that looks at once: what is left is sent as fast as the paths carry it.
+// widenOwn is for a guest that stands still, and a QEMU that looks at once: what is left is sent as fast as the paths
+// carry it.
 func (m *outgoing) widenOwn() {
 	to, _ := talk.QEMUAddress(m.work.prepared.Memory)
 	if err := m.work.ownQueue.widen(m.guest.Machine().PID(), to); err != nil {

@@ -13,8 +13,8 @@ import (
 	"godwit/vm"
 )
 
-// TestOwnConnectionsComeToRest: what waits in QEMU's own connections leaves before the guest is stopped, though QEMU would write
-// on; and they hold as much as before once it stands still.
+// TestOwnConnectionsComeToRest: what waits in QEMU's own connections leaves before the guest is stopped, though QEMU
+// would write on; and they hold as much as before once it stands still.
 func TestOwnConnectionsComeToRest(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +81,8 @@ func TestOwnConnectionsComeToRest(t *testing.T) {
 	}
 }
 
-// TestSettlesBeforeItsPause: what will have left before the guest is stopped makes no pause longer; that it writes on meanwhile does.
+// TestSettlesBeforeItsPause: what will have left before the guest is stopped makes no pause longer; that it writes on
+// meanwhile does.
 func TestSettlesBeforeItsPause(t *testing.T) {
 	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp"}, work: &sourceWork{rtt: 20 * time.Millisecond}}
 	m.work.prepared.Memory = "tcp:127.0.0.1:1"

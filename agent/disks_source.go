@@ -96,8 +96,8 @@ func (m *outgoing) disksEnded(ctx context.Context, ways interface{ Err() error }
 	return m.disksGivenUp(ctx, err)
 }
 
-// disksGivenUp explains err, for which disks are not copied, or no further: the destination's reason goes before it, where
-// that has given the guest up.
+// disksGivenUp explains err, for which disks are not copied, or no further: the destination's reason goes before it,
+// where that has given the guest up.
 func (m *outgoing) disksGivenUp(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err

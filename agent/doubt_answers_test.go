@@ -228,8 +228,8 @@ func (c closes) Status(context.Context) (vm.Status, error) {
 	return "", fmt.Errorf("qmp query-status: %w", qmp.ErrClosed)
 }
 
-// TestLandingOfWhatIsGoneHasAReason: a source asks at once where something of its migration ends; why the QEMU that waited
-// is gone is known a moment later, when its lanes were asked as well. One that waits is asked alone.
+// TestLandingOfWhatIsGoneHasAReason: a source asks at once where something of its migration ends; why the QEMU that
+// waited is gone is known a moment later, when its lanes were asked as well. One that waits is asked alone.
 func TestLandingOfWhatIsGoneHasAReason(t *testing.T) {
 	isGone := func() vm.Machine {
 		done := make(chan struct{})

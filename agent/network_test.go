@@ -101,7 +101,8 @@ func TestNetworkAuto(t *testing.T) {
 	}
 }
 
-// TestNoteOfAWayHome: what cannot follow to another address at home needs no tunnel where the old one is at home there, too.
+// TestNoteOfAWayHome: what cannot follow to another address at home needs no tunnel where the old one is at home
+// there, too.
 func TestNoteOfAWayHome(t *testing.T) {
 	old := func(host, home string) migration.Address {
 		return migration.Address{Prefix: netip.MustParsePrefix(host + "/24"), Home: home}

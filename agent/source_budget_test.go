@@ -164,7 +164,8 @@ func TestGivingUpNamesTheWay(t *testing.T) {
 }
 
 // TestForecastThatBarelyFits: with QEMU's own transfers the check says that what is left comes to more than the budget,
-// by how often the guest writes the same; not where it fits. What waits in QEMU's connections leaves before the guest stops.
+// by how often the guest writes the same; not where it fits. What waits in QEMU's connections leaves before the guest
+// stops.
 func TestForecastThatBarelyFits(t *testing.T) {
 	for name, c := range map[string]struct {
 		transfer string

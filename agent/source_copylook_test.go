@@ -41,8 +41,8 @@ func TestOnItsWayIsNotWaiting(t *testing.T) {
 			}
 			half := time.Duration(float64(waits) / 2 / float64(none.Goodput) * float64(time.Second))
 			some, waits := look(half)
-			if want := left + m.ahead(waits, some.Goodput); some.Remaining != want || want >= left+waits || want <= left {
-				t.Errorf("with half of %d bytes on its way %+v", waits, some)
+			if off := some.Remaining - (left + (waits+1)/2); off < -4 || off > 4 { // rounded
+				t.Errorf("with half of %d bytes on its way %+v, without %+v", waits, some, none)
 			}
 			if all, _ := look(time.Minute); all.Remaining != left {
 				t.Errorf("with all of it on its way %+v", all)
@@ -51,8 +51,8 @@ func TestOnItsWayIsNotWaiting(t *testing.T) {
 	}
 }
 
-// TestWaitsAsNow: a pause that fits is foreseen by what waits in QEMU's own connections now: what the last question for
-// it did not find there may have been left to send then, and is not now.
+// TestWaitsAsNow: a pause that fits is foreseen by what waits in QEMU's own connections now: what the last question
+// for it did not find there may have been left to send then, and is not now.
 func TestWaitsAsNow(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,8 +78,8 @@ func TestWaitsAsNow(t *testing.T) {
 	}
 }
 
-// TestRateOfOneMoment: what QEMU has written since it was last asked what waits of that was not carried; however often
-// it is asked, as what is left fits, the rate becomes known and follows what is.
+// TestRateOfOneMoment: what QEMU has written since it was last asked what waits of that was not carried; however
+// often it is asked, as what is left fits, the rate becomes known and follows what is.
 func TestRateOfOneMoment(t *testing.T) {
 	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp", Downtime: time.Minute}, work: &sourceWork{}}
 	m.work.prepared.Memory = "tcp:127.0.0.1:1"
@@ -192,7 +192,8 @@ func TestShortRoundByChance(t *testing.T) {
 	}
 }
 
-// TestWrittenWhileAsked: what a guest writes while the destination is asked something before it is stopped is in what it leaves.
+// TestWrittenWhileAsked: what a guest writes while the destination is asked something before it is stopped is in what
+// it leaves.
 func TestWrittenWhileAsked(t *testing.T) {
 	home := []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.7/24"), Home: "rome"}}
 	for name, c := range map[string]struct {

@@ -140,7 +140,7 @@ type Copying struct {
 	pass    int64         // last pass seen
 	before  time.Duration // downtime foreseen as this one began; 0: none was
 	shorter bool          // it is shorter than the one before
-	begun   time.Duration // downtime foreseen as the shortest pass but the first began; 0: none has
+	begun   time.Duration // downtime foreseen as the last pass began that came nearer to the end; 0: none but the first
 	fewest  int64         // Left as a pass but the first began, the fewest of them; 0: none has
 	least   int64         // Left, at its least in this pass; 0 where that is no shorter one
 	gained  time.Duration // when it last came nearer to its end
@@ -162,11 +162,12 @@ const hardlyShorter = 25 * time.Millisecond
 // staleRounds without gain end the wait once the budget is met.
 const staleRounds = 2
 
-// barely is for how long a copy has come no nearer to its end, beside what the shortest pass was foreseen to take,
+// barely is for how long a copy has come no nearer to its end, beside what the last pass that did was foreseen to take,
 // that barely does.
 const barely = 5 * time.Second
 
-// gainLimit is for how long a copy may come no nearer to its end, beside what the shortest pass was foreseen to take.
+// gainLimit is for how long a copy may come no nearer to its end, beside what the last pass that did was foreseen to
+// take.
 const gainLimit = 30 * time.Second
 
 // late says whether the copy is given up once it does not fit. It goes on where paths carry less than they were said
@@ -175,9 +176,9 @@ func (c *Copying) late(at time.Duration) bool {
 	return c.Limit > 0 && at > c.Limit && at-c.gained > gainLimit+c.begun
 }
 
-// begin looks whether a pass begins, and whether it is shorter than each before it, in time, or in bytes where the
-// paths carry less than before: then the copy comes nearer to its end as it begins, and as ever less of it is left. In
-// one that is not, that says nothing: the guest has written as much again by its end.
+// begin looks whether a pass begins, and whether it is shorter than the last that was, in time, or in bytes than
+// each, where the paths carry less than before: then the copy comes nearer to its end as it begins, and as ever less
+// of it is left. In one that is not, that says nothing: the guest has written as much again by its end.
 func (c *Copying) begin(pass, left int64, l Look) {
 	if pass == c.pass {
 		return

@@ -337,8 +337,8 @@ func TestConverges(t *testing.T) {
 }
 
 // TestSlowPathHalves: over a path that carries a twentieth of what it did, from the second pass on, each pass leaves
-// half as much as the one before, and takes longer than the second was foreseen to: that copy is not given up, nor said
-// to come to nothing.
+// half as much as the one before, and takes longer than the second was foreseen to: that copy is not given up, nor
+// said to come to nothing.
 func TestSlowPathHalves(t *testing.T) {
 	copying := Copying{Budget: 2 * time.Second, RTT: 20 * ms, Limit: 94 * time.Second}
 	at, left, goodput := 20*time.Second, 100e6, 12.5e6

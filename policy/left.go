@@ -12,9 +12,10 @@ const untilStop = 60 * time.Millisecond
 // lately is by how many rounds it is told what the guest writes.
 const lately = 8
 
-// Left foresees what a guest leaves that is stopped soon, by what its rounds left. A guest writes to the same pages again and again:
-// rounds leave about as much, however short they are, but for those that are shorter than it takes to stop it, which come by
-// chance. It is of transfers that send on as long as the guest runs. The zero value is ready for use.
+// Left foresees what a guest leaves that is stopped soon, by what its rounds left. A guest writes to the same pages
+// again and again: rounds leave about as much, however short they are, but for those that are shorter than it takes
+// to stop it, which come by chance. It is of transfers that send on as long as the guest runs. The zero value is
+// ready for use.
 type Left struct {
 	round  int64
 	at     time.Time // when it was seen first
@@ -22,8 +23,9 @@ type Left struct {
 	more   int64     // what is written until the stop beside what this one left
 }
 
-// See takes how much is left at now, and returns how much there will be when the guest is stopped, which takes so much longer than
-// untilStop: what is written until then, as fast as in the last round, and all together no more than any of the last rounds left.
+// See takes how much is left at now, and returns how much there will be when the guest is stopped, which takes so
+// much longer than untilStop: what is written until then, as fast as in the last round, and all together no more than
+// any of the last rounds left.
 func (l *Left) See(now time.Time, round, remaining int64, longer time.Duration) int64 {
 	if round > 1 && round != l.round {
 		l.more = 0

@@ -77,8 +77,8 @@ type MigrateOptions struct {
 	// At the destination: only where the source's Hold is HoldAck, which it acknowledges.
 	HoldSwitchover bool
 	// LooksAtOnce: a source that was held looks, once it is released, for the last time at which pages are dirty as
-	// soon as it can. Else it sends those that it knows of before: what the guest wrote to again since it looked goes
-	// twice in the pause.
+	// soon as it can, QEMU within 100 ms. Else it sends those that it knows of before: what the guest wrote to again
+	// since it looked goes twice in the pause.
 	LooksAtOnce bool
 	// KeepsLimit: nobody but the hypervisor keeps the bandwidth. A source that has a limit as it is released does not look at
 	// once then: what is left after the last look is sent as fast as it can be.
