@@ -115,6 +115,7 @@ func TestLeaveOldBySubnetAgents(t *testing.T) {
 				h.Addresses = []migration.Address{{Prefix: m.plan.Held[0].Prefix, Home: "rome", SubnetAgent: "rome2"}}
 			})
 			emptied := &detour.Detour{ID: "m-00000009", Guest: "web", Peer: "rome", Leased: true, Until: time.Now().Add(time.Hour)}
+			a.records.Add(record.New("paris", migration.Plan{ID: emptied.ID, Guest: "web"}, time.Now()))
 			place(a, &detour.Detour{ID: m.plan.ID, Guest: "web", Peer: "rome", Visiting: []netstate.Visiting{{Addr: old, Tunnel: "gwt-1"}}}, emptied)
 			// Both ends of the tunnel stand: it was asked to go before.
 			id := detour.WayID(m.plan.ID, "rome", "rome2")
