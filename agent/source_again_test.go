@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -52,10 +53,14 @@ type sendsMemory struct {
 	released error
 	ends     error
 	asked    *atomic.Int32 // to switch over
+	silent   *atomic.Int32 // it does not answer so often before
 }
 
 func (s sendsMemory) ReleaseSwitchover(context.Context) error { s.asked.Add(1); return s.released }
 func (s sendsMemory) AwaitMigration(context.Context) (vm.Progress, error) {
+	if s.silent.Add(-1) >= 0 {
+		return vm.Progress{}, fmt.Errorf("no answer: %w", context.DeadlineExceeded)
+	}
 	return vm.Progress{Downtime: 70 * time.Millisecond, Rounds: 3}, s.ends
 }
 
@@ -70,16 +75,21 @@ func TestFinishMemory(t *testing.T) {
 		gone, resent  bool
 		over          string // what ended before
 		refusal, done bool
+		silent        int32
 	}{
-		"it is there":              {"precopy", nil, nil, "", false, false, "", false, true},
-		"it need not be released":  {"precopy", broke, nil, "", false, false, "", false, true},
-		"it breaks":                {"precopy", nil, broke, "", false, false, "", true, false},
-		"it runs there already":    {"hybrid", nil, broke, vm.Running, false, false, "", false, false},
-		"it still waits there":     {"hybrid", nil, broke, vm.Incoming, false, false, "", true, false},
-		"its pages are sent again": {"precopy", nil, broke, "", false, true, "", false, false},
-		"its QEMU is gone":         {"precopy", nil, nil, "", true, false, "", true, false},
-		"another follows":          {"precopy", nil, broke, "", false, false, "life", false, false},
-		"the agent ends":           {"precopy", nil, broke, "", false, false, "release", false, false},
+		"it is there":                {"precopy", nil, nil, "", false, false, "", false, true, 0},
+		"it need not be released":    {"precopy", broke, nil, "", false, false, "", false, true, 0},
+		"it breaks":                  {"precopy", nil, broke, "", false, false, "", true, false, 0},
+		"it runs there already":      {"hybrid", nil, broke, vm.Running, false, false, "", false, false, 0},
+		"it still waits there":       {"hybrid", nil, broke, vm.Incoming, false, false, "", true, false, 0},
+		"its pages are sent again":   {"precopy", nil, broke, "", false, true, "", false, false, 0},
+		"its QEMU is gone":           {"precopy", nil, nil, "", true, false, "", true, false, 0},
+		"another follows":            {"precopy", nil, broke, "", false, false, "life", false, false, 0},
+		"the agent ends":             {"precopy", nil, broke, "", false, false, "release", false, false, 0},
+		"it answers nobody for long": {"precopy", nil, nil, "", false, false, "", false, true, 3},
+		"it does, and breaks":        {"precopy", nil, broke, "", false, false, "", true, false, 3},
+		"it does, another follows":   {"precopy", nil, broke, "", false, false, "life", false, false, 1},
+		"it does, and is gone":       {"precopy", nil, nil, "", true, false, "", true, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := served(t)
@@ -99,7 +109,8 @@ func TestFinishMemory(t *testing.T) {
 				refusals.Add(1)
 				peer.Answer(w, talk.ReleaseAnswer{}, nil)
 			}))
-			machine := sendsMemory{&halted{stuck{gone: gone{done: make(chan struct{})}}}, c.released, c.end, new(atomic.Int32)}
+			machine := sendsMemory{&halted{stuck{gone: gone{done: make(chan struct{})}}}, c.released, c.end, new(atomic.Int32), new(atomic.Int32)}
+			machine.silent.Store(c.silent)
 			if c.gone {
 				close(machine.done)
 			}

@@ -190,6 +190,10 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 		m.a.log.Warn("release switchover", "migration", m.plan.ID, "error", err)
 	}
 	p, err := m.guest.Machine().AwaitMigration(life)
+	for errors.Is(err, context.DeadlineExceeded) && life.Err() == nil && release.Err() == nil && m.guest.Alive() {
+		// QEMU answers nobody for as long as it sends its last pages: who asks for the release sees whether they move
+		p, err = m.guest.Machine().AwaitMigration(life)
+	}
 	if err != nil {
 		if life.Err() == nil && release.Err() == nil && !m.couldRun(release) && !m.work.pagesResent.Load() {
 			m.askRefusal(release, err.Error())
