@@ -190,3 +190,28 @@ func TestDatagramsAtHome(t *testing.T) {
 		})
 	}
 }
+
+// TestUncountedAtHome: datagrams that nobody counts, to an old address at home, were told as lost where that was kept
+// beyond its lease, for what has ended since.
+func TestUncountedAtHome(t *testing.T) {
+	own := netip.MustParseAddrPort("10.1.1.20:53")
+	a, g, d := leasing(t)
+	g.SpeakBy(listless{datagrams{forgetful{silent: new(bool), dropped: new([]netip.Addr)}, map[netip.Addr]uint64{}}})
+	g.Remember(func(h *care.Held) {
+		h.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(own.Addr(), 24), Home: a.config.Host}, {Prefix: netip.MustParsePrefix("10.1.1.30/24"), Home: a.config.Host, Handover: d.ID}}
+	})
+	s := &record.Survival{}
+	o := record.Judge{Held: []netip.Addr{own.Addr()}, Home: []netip.Addr{own.Addr()}, Kept: true}
+	o.AddFlows(s, []netstate.Flow{{Protocol: "udp", Guest: own, Client: netip.MustParseAddrPort("198.18.0.9:53")}}, false)
+	rec := a.records.Find(d.ID)
+	rec.Edit(func(r *record.Report) { r.Survival, r.Network = s, "drain" })
+	past := *d
+	past.Until = time.Now().Add(-time.Minute)
+	place(a, &past)
+	if err := a.lookAtVisitor(t.Context(), g, past, true); err != nil {
+		t.Fatal(err)
+	}
+	if s := rec.Snapshot().Survival; s.Ended != 1 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -302,19 +302,20 @@ func (s *Survival) HasDatagrams(addr netip.Addr) bool {
 }
 
 // Withdraw ends those that are tunnelled, as the tunnel goes, and with it these addresses of the guest, or all (none);
-// now is as in a Judge. expired: something still used it.
+// now is as in a Judge. expired: something still used it, but no datagrams to what is at home: as long as it is known
+// that any come, or a list has their socket, such an address is not withdrawn (lookAtVisitor).
 func (s *Survival) Withdraw(expired bool, now int64, of ...netip.Addr) {
 	for i := range s.Connections {
 		c := &s.Connections[i]
 		if end := cmp.Or(c.Now, &c.Local); c.Fate != migration.Tunnelled || len(of) > 0 && !slices.Contains(of, end.Addr()) {
 			continue
 		}
-		lease := "the lease of the tunnel ended"
-		if c.goesHome() {
+		home, lease := c.goesHome(), "the lease of the tunnel ended"
+		if home {
 			lease = "the lease of its old address ended"
 		}
 		c.endsInTunnel(false, now)
-		if expired {
+		if expired && !(home && c.Kind == guest.KindUDP) {
 			c.Fate, c.Why = migration.Lost, lease
 		}
 	}
