@@ -155,7 +155,7 @@ func (o Judge) decide(one *Survivor, now guest.Connection) {
 		return nil
 	}
 	switch {
-	case o.Keeps && slices.Contains(o.Home, one.Local.Addr()):
+	case o.Keeps && o.atHome(now):
 		one.Fate, one.Why = migration.Tunnelled, keptAtHome
 	case o.Keeps:
 		one.Fate, one.Why = migration.Tunnelled, "the guest keeps its address"
@@ -167,10 +167,19 @@ func (o Judge) decide(one *Survivor, now guest.Connection) {
 		one.Fate, one.Why, one.At = migration.Lost, "its old address was withdrawn", o.Now
 	default:
 		one.Fate, one.Why = migration.Tunnelled, o.why(now)
-		if slices.Contains(o.Home, one.Local.Addr()) {
+		if o.atHome(now) {
 			one.Why = strings.TrimPrefix(one.Why+oldAtHome, "; ")
 		}
 	}
+}
+
+// atHome says whether all that a connection works by is at home where the guest is now: one of MPTCP works by other
+// addresses than its first end, too, or by others alone.
+func (o Judge) atHome(c guest.Connection) bool {
+	if c.Kind == guest.KindMPTCP && len(c.Working) > 0 {
+		return !slices.ContainsFunc(c.Working, func(w netip.AddrPort) bool { return !slices.Contains(o.Home, w.Addr()) })
+	}
+	return slices.Contains(o.Home, c.Local.Addr())
 }
 
 // why says why a connection stays on its old address.

@@ -269,6 +269,33 @@ func TestOldAddressAtHome(t *testing.T) {
 	}
 }
 
+// TestWorksAtHome: of a guest that has an old address at home and one that is not, a connection of MPTCP needs no tunnel
+// where all that it works by is at home, whatever its first end was.
+func TestWorksAtHome(t *testing.T) {
+	home, away := port("10.2.1.10:80"), port("10.1.1.10:80")
+	var all guest.Connections
+	for i, c := range []guest.Connection{
+		{Local: home, Working: []netip.AddrPort{away}}, {Local: home, Working: []netip.AddrPort{home, away}}, {Local: away, Working: []netip.AddrPort{home}},
+		{Kind: "tcp", Local: home}, {Kind: "tcp", Local: away}, {Local: home},
+	} {
+		if c.Kind == "" {
+			c.Kind = "mptcp"
+		}
+		c.Remote = netip.AddrPortFrom(netip.MustParseAddr("198.18.0.8"), uint16(5000+i))
+		all.List = append(all.List, c)
+	}
+	for keeps, want := range map[bool][]string{
+		true: {"tunnelled: the guest keeps its address", "tunnelled: the guest keeps its address", "tunnelled: " + keptAtHome, "tunnelled: " + keptAtHome, "tunnelled: the guest keeps its address", "tunnelled: " + keptAtHome},
+		false: {"tunnelled: ", "tunnelled: ", "tunnelled: its old address is at home there: no tunnel", "tunnelled: plain TCP cannot change its address; its old address is at home there: no tunnel",
+			"tunnelled: plain TCP cannot change its address", "lost: no subflow of it works any more"},
+	} {
+		o := Judge{Held: []netip.Addr{home.Addr(), away.Addr()}, Home: []netip.Addr{home.Addr()}, Keeps: keeps, Kept: true}
+		if diff := cmp.Diff(want, fates(o.Survive(all, all))); diff != "" {
+			t.Errorf("it keeps its addresses: %t: %s", keeps, diff)
+		}
+	}
+}
+
 // TestProbedAtHome: what a prober asks of the echo server at an address that is at home is left out, as the guest does
 // not count it, and it was told to have ended while it was answered. Through a tunnel it is seen.
 func TestProbedAtHome(t *testing.T) {
