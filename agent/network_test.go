@@ -109,7 +109,7 @@ func TestNoteOfAWayHome(t *testing.T) {
 	}
 	const at, tunnel = "2 of plain TCP (no MPTCP, or it was stripped on the way) will live on at the old address, which is at home there: no tunnel", "2 of plain TCP (no MPTCP, or it was stripped on the way) will live on through the tunnel"
 	for want, held := range map[string][]migration.Address{
-		at: {old("10.2.1.10", "rome")}, tunnel: {old("10.2.1.10", "rome"), old("10.1.1.10", "paris")},
+		at: {old("10.2.1.10", "rome")}, strings.Replace(at, "address, which is", "addresses, which are", 1): {old("10.2.1.10", "rome"), old("10.2.1.12", "rome")}, tunnel: {old("10.2.1.10", "rome"), old("10.1.1.10", "paris")},
 	} {
 		plan := migration.Plan{Network: "mptcp", From: "paris", To: "rome", Held: held, Next: []migration.Address{old("10.2.1.11", "rome")}}
 		m := &outgoing{plan: plan, work: &sourceWork{users: guest.Users{MPTCP: 1, TCP: 2}}, rec: record.New("paris", plan, time.Now())}

@@ -33,11 +33,18 @@ func (m *outgoing) noteUsers(ctx context.Context) {
 	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %s will live %s", can, others, m.liveOn()))
 }
 
-// liveOn is how those live on that are left on the old addresses.
-func (m *outgoing) liveOn() string {
+// liveOn is how those live on that are left on the old addresses, or on those of a family.
+func (m *outgoing) liveOn(families ...func(netip.Addr) bool) string {
+	old := slices.Clone(m.plan.Held)
+	for _, family := range families {
+		old = slices.DeleteFunc(old, func(addr migration.Address) bool { return !family(addr.Prefix.Addr()) })
+	}
 	away := func(addr migration.Address) bool { return addr.Home != m.plan.To }
-	if len(m.plan.Held) == 0 || slices.ContainsFunc(m.plan.Held, away) {
+	switch {
+	case len(old) == 0 || slices.ContainsFunc(old, away):
 		return "on through the tunnel"
+	case len(old) > 1:
+		return "on at the old addresses, which are at home there: no tunnel"
 	}
 	return "on at the old address, which is at home there: no tunnel"
 }
@@ -54,8 +61,8 @@ func (m *outgoing) noteApart(ctx context.Context) {
 		has          func(netip.Addr) bool
 	}{{"IPv4", "cannot follow there, and", netip.Addr.Is4}, {"IPv6", "follow there where their clients have IPv4, too, and else", netip.Addr.Is6}} {
 		if m.givesNone(f.has) && m.alone(ctx, f.has) > 0 {
-			m.rec.Note(fmt.Sprintf("%s gives it no %s address: connections by %s %s live on through the tunnel; give that site's guests a subnet of %s to have them follow",
-				m.plan.To, f.name, f.name, f.follow, f.name))
+			m.rec.Note(fmt.Sprintf("%s gives it no %s address: connections by %s %s live %s; give that site's guests a subnet of %s to have them follow",
+				m.plan.To, f.name, f.name, f.follow, m.liveOn(f.has), f.name))
 		}
 	}
 }

@@ -75,6 +75,28 @@ func TestNoteApart(t *testing.T) {
 	}
 }
 
+// TestNoteApartAtHome: those by a family of which the guest gets no next address need no tunnel where its old ones of
+// that family are at home there.
+func TestNoteApartAtHome(t *testing.T) {
+	old := func(prefix, home string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Home: home}
+	}
+	four, six := old("10.2.1.10/24", "rome"), old("fd00:2:1::10/64", "rome")
+	const cannot = "connections by IPv4 cannot follow there, and live on "
+	for want, held := range map[string][]migration.Address{
+		cannot + "at the old address, which is at home there: no tunnel":     {four, old("fd00:1:1::10/64", "paris")},
+		cannot + "at the old addresses, which are at home there: no tunnel;": {four, old("10.2.1.11/24", "rome"), six},
+		cannot + "through the tunnel;":                                       {four, old("10.1.1.10/24", "paris"), six},
+	} {
+		plan := migration.Plan{Guest: "web", To: "rome", Network: "mptcp", Connections: 2, Held: held, Next: []migration.Address{old("fd00:2:1::11/64", "rome")}}
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), guest: askedBy(manner{four: 2}, guests.New(care.Held{}, nil))}
+		m.noteApart(t.Context())
+		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); !strings.Contains(notes, want) {
+			t.Errorf("%q, want %q", notes, want)
+		}
+	}
+}
+
 // TestNoteUsersOfDrain: with a network drain that was asked for none follows, and none is told as one that can.
 func TestNoteUsersOfDrain(t *testing.T) {
 	for _, c := range []struct {
