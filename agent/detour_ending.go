@@ -46,7 +46,8 @@ func (e ending) path(a *Agent) string {
 	return a.config.StatePath("ended", name+".json")
 }
 
-// endLaterEvery is between tries to end a detour's other end at first; each makes it twice as long, up to endLaterRarely.
+// endLaterEvery is between tries to end a detour's other end at first; each makes it twice as long, up to
+// endLaterRarely.
 const endLaterEvery, endLaterRarely = 2 * time.Second, 30 * time.Second
 
 // endLater asks a detour's other end on, beside everything else, for as long as that takes. It is before the detour

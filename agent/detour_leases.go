@@ -190,7 +190,8 @@ func (a *Agent) settleOrphan(ctx context.Context, id string) error {
 	})
 }
 
-// underWay says whether a migration is, or a journal of it was left alone. The disk is asked when nobody waits for a.mu.
+// underWay says whether a migration is, or a journal of it was left alone. The disk is asked when nobody waits for
+// a.mu.
 func (a *Agent) underWay(id string) bool {
 	a.mu.Lock()
 	known := a.outgoing[id] != nil || a.incoming[id] != nil || a.unread[id] != ""
@@ -298,8 +299,8 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 	return err
 }
 
-// tunnelEnded writes down that nothing takes the tunnels of a detour's migration any more, and tells of it, once: as the
-// last of its ways has ended, where a home sends by another than it did.
+// tunnelEnded writes down that nothing takes the tunnels of a detour's migration any more, and tells of it, once: as
+// the last of its ways has ended, where a home sends by another than it did.
 func (a *Agent) tunnelEnded(d detour.Detour) {
 	id := migrationOf(d.ID)
 	if slices.ContainsFunc(a.detours.List(d.Guest), func(o detour.Detour) bool {

@@ -271,7 +271,8 @@ func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
 	}
 }
 
-// TestEmptiedOfAForgottenHost: nobody is told of what led here from a host that the configuration does not name any more.
+// TestEmptiedOfAForgottenHost: nobody is told of what led here from a host that the configuration does not name any
+// more.
 func TestEmptiedOfAForgottenHost(t *testing.T) {
 	a, g, d := leasing(t)
 	d.Peer, d.Until, d.Visiting = "oslo", time.Time{}, nil
@@ -285,8 +286,8 @@ func TestEmptiedOfAForgottenHost(t *testing.T) {
 	}
 }
 
-// TestLeaseEndsWithItsLastWay: where a home sends directly, at once or later on, the migration's own detour ends and its
-// lease goes on by another: the end of that is the lease's, of which its record tells, once.
+// TestLeaseEndsWithItsLastWay: where a home sends directly, at once or later on, the migration's own detour ends and
+// its lease goes on by another: the end of that is the lease's, of which its record tells, once.
 func TestLeaseEndsWithItsLastWay(t *testing.T) {
 	for name, leased := range map[string]bool{"later on": true, "at once": false} {
 		a, g, d := leasing(t)

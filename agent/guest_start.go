@@ -126,8 +126,8 @@ func (a *Agent) forgetStart(g *guests.Guest) {
 	a.guests.Settled(g)
 }
 
-// endHalfStarted ends a guest that an agent was killed in starting; false: it is none. Who asked for it was told nothing,
-// and it may lack its addresses. Its QEMU may not listen yet.
+// endHalfStarted ends a guest that an agent was killed in starting; false: it is none. Who asked for it was told
+// nothing, and it may lack its addresses. Its QEMU may not listen yet.
 func (a *Agent) endHalfStarted(h care.Held) bool {
 	if !h.Starting {
 		return false

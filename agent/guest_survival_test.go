@@ -27,8 +27,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestNotListed: a report without a list says why, once and truly: an agent that was started again since the handover never
-// had it, and the guest's channel may be as good as ever.
+// TestNotListed: a report without a list says why, once and truly: an agent that was started again since the handover
+// never had it, and the guest's channel may be as good as ever.
 func TestNotListed(t *testing.T) {
 	m := landing(t, talking(t, map[string]guest.Handler{}))
 	m.survive(t.Context())

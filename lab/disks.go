@@ -45,7 +45,8 @@ func (w *world) disksOf(host string) string {
 	return filepath.Join(w.agents[host].config.State, "disks")
 }
 
-// keepsDisks says that both hosts may have a guest's disks: no agent ended its migration on both, or the guest was lost.
+// keepsDisks says that both hosts may have a guest's disks: no agent ended its migration on both, or the guest was
+// lost.
 func (w *world) keepsDisks(guest string, hosts ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

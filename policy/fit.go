@@ -47,8 +47,8 @@ type Look struct {
 	Pass      int64 // over the memory, as the hypervisor counts them; 0: as Round
 	Remaining int64 // bytes unsent or dirty at the last count, as they are sent
 	Left      int64 // the same, as the guest has them; 0: as Remaining
-	// Read counts versions of pages that our own data path has from the hypervisor, but for those that are as before, and
-	// those that newer ones replaced unsent; Sent are those of them that arrived, or are kept back for the pause.
+	// Read counts versions of pages that our own data path has from the hypervisor, but for those that are as before,
+	// and those that newer ones replaced unsent; Sent are those of them that arrived, or are kept back for the pause.
 	Read, Sent uint64
 	DirtyRate  int64 // bytes per second
 	// Goodput is how many bytes per second, of the kind of Remaining, the paths can carry: as
@@ -113,8 +113,8 @@ func (l Look) Stretched(rtt, budget time.Duration) bool {
 	return float64(l.Downtime(rtt)) > stretched*float64(budget)
 }
 
-// InSync is how long the disks of a stopped guest take to be in sync when left bytes of them differ: over paths of which
-// the slowest carries rate bytes per second (0: not known), and with the answer to what was sent last.
+// InSync is how long the disks of a stopped guest take to be in sync when left bytes of them differ: over paths of
+// which the slowest carries rate bytes per second (0: not known), and with the answer to what was sent last.
 func InSync(left, rate int64, rtt time.Duration) time.Duration {
 	switch {
 	case left == 0:
@@ -255,6 +255,6 @@ func (c *Copying) Gains() bool { return c.stale < staleRounds }
 // Fits says whether what was left at the beginning of the last round fits the budget.
 func (c *Copying) Fits() bool { return c.last != 0 && c.last <= c.Budget }
 
-// Best is the shortest downtime that was foreseen, and how much of it the hosts' processors were to take for what was left
-// (0: what that took on the way counts).
+// Best is the shortest downtime that was foreseen, and how much of it the hosts' processors were to take for what was
+// left (0: what that took on the way counts).
 func (c *Copying) Best() (pause, work time.Duration) { return c.best, c.work }

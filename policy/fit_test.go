@@ -233,8 +233,8 @@ func TestBarely(t *testing.T) {
 	}
 }
 
-// TestFirstThatFits: the first round that meets the budget ends a copy whose rounds get no shorter, whatever the one before
-// it was.
+// TestFirstThatFits: the first round that meets the budget ends a copy whose rounds get no shorter, whatever the one
+// before it was.
 func TestFirstThatFits(t *testing.T) {
 	for name, lefts := range map[string][]int64{
 		"they are as long":     {90, 18, 20, 20, 20, 20, 20, 20, 9},

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// untilStop is from a count of what is left until the guest is stopped, where nobody is asked anything before that: it is
-// looked at, packets are led away, and what is on its way to the guest is taken (measured 40 to 65 ms).
+// untilStop is from a count of what is left until the guest is stopped, where nobody is asked anything before that: it
+// is looked at, packets are led away, and what is on its way to the guest is taken (measured 40 to 65 ms).
 const untilStop = 60 * time.Millisecond
 
 // lately is by how many rounds it is told what the guest writes.

@@ -80,8 +80,8 @@ type MigrateOptions struct {
 	// soon as it can, QEMU within 100 ms. Else it sends those that it knows of before: what the guest wrote to again
 	// since it looked goes twice in the pause.
 	LooksAtOnce bool
-	// KeepsLimit: nobody but the hypervisor keeps the bandwidth. A source that has a limit as it is released does not look at
-	// once then: what is left after the last look is sent as fast as it can be.
+	// KeepsLimit: nobody but the hypervisor keeps the bandwidth. A source that has a limit as it is released does not
+	// look at once then: what is left after the last look is sent as fast as it can be.
 	KeepsLimit bool
 	// Looks, if any, is called each time that a source with LooksAtOnce is released, while nothing waits for it: its
 	// connections may have been kept from taking more until then.

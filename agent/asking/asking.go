@@ -154,7 +154,8 @@ func (a *Asking) Asked(at time.Time) {
 	a.stand.tries, a.stand.next = a.stand.tries+1, at.Add(standPause)
 }
 
-// AskedInVain takes back that it was asked: whether it stands for the guest's addresses is not known, so it is asked on.
+// AskedInVain takes back that it was asked: whether it stands for the guest's addresses is not known, so it is asked
+// on.
 func (a *Asking) AskedInVain() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,8 +169,8 @@ func (a *Asking) MayAsk(at time.Time) bool {
 	return a.stand.tries < standTries && !at.Before(a.stand.next)
 }
 
-// A home that did not send addresses directly is asked again so soon at first, and so seldom at last; one of which it is
-// not known whether it does, sooner, and as late as homesPause at last.
+// A home that did not send addresses directly is asked again so soon at first, and so seldom at last; one of which it
+// is not known whether it does, sooner, and as late as homesPause at last.
 const (
 	homesPause  = 15 * time.Second
 	homesRarely = 10 * time.Minute

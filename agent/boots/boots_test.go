@@ -348,8 +348,8 @@ func TestStraysBesideWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestNotItsOwn: what lies over a NIC has its MAC and addresses of its own, and of a family of which the site has no subnet
-// the guest may have what it likes.
+// TestNotItsOwn: what lies over a NIC has its MAC and addresses of its own, and of a family of which the site has no
+// subnet the guest may have what it likes.
 func TestNotItsOwn(t *testing.T) {
 	k, g, in, _ := movedGuest(t, givenAddress())
 	in.nics[1][netip.MustParseAddr("2001:db8::7")] = true

@@ -241,8 +241,8 @@ func TestHomeBesideTheOld(t *testing.T) {
 }
 
 // TestOldAddressAtHome: what stays on the old address of a guest that takes another one where it has come home needs no
-// tunnel, and is told so until it ends. Datagrams that nobody counts are not lost as that address is withdrawn, since it
-// is not while any are known to come.
+// tunnel, and is told so until it ends. Datagrams that nobody counts are not lost as that address is withdrawn, since
+// it is not while any are known to come.
 func TestOldAddressAtHome(t *testing.T) {
 	old, next := port("10.1.1.10:80"), port("10.1.1.11:80")
 	var all guest.Connections
@@ -269,8 +269,8 @@ func TestOldAddressAtHome(t *testing.T) {
 	}
 }
 
-// TestWorksAtHome: of a guest that has an old address at home and one that is not, a connection of MPTCP needs no tunnel
-// where all that it works by is at home, whatever its first end was.
+// TestWorksAtHome: of a guest that has an old address at home and one that is not, a connection of MPTCP needs no
+// tunnel where all that it works by is at home, whatever its first end was.
 func TestWorksAtHome(t *testing.T) {
 	home, away := port("10.2.1.10:80"), port("10.1.1.10:80")
 	var all guest.Connections

@@ -43,8 +43,8 @@ type metered struct {
 	key meter.Key
 }
 
-// watchAll begins to meter every NIC that is not metered yet, and ends it for those that are gone. What lies over NICs has
-// the same packets once more; a container's end has none of the LAN's, and a guest may have hundreds of those.
+// watchAll begins to meter every NIC that is not metered yet, and ends it for those that are gone. What lies over NICs
+// has the same packets once more; a container's end has none of the LAN's, and a guest may have hundreds of those.
 func (m *meters) watchAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

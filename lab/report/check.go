@@ -146,7 +146,8 @@ func (c *checker) serviceGap(e scenario.Expect) {
 	}
 }
 
-// Why a migration that was undone has no VM downtime, and one that was refused no network downtime. Both keep every bound.
+// Why a migration that was undone has no VM downtime, and one that was refused no network downtime. Both keep every
+// bound.
 const (
 	NotPaused = "the guest was not paused"
 	NotBegun  = "the migration did not begin"

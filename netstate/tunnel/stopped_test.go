@@ -14,8 +14,8 @@ import (
 	"godwit/netstate/netns"
 )
 
-// TestStoppedEnds: the process of a tunnel that is taken down ends, though it was stopped, and with its socket gone, too:
-// or it would take another tunnel of its name down when it goes on.
+// TestStoppedEnds: the process of a tunnel that is taken down ends, though it was stopped, and with its socket gone,
+// too: or it would take another tunnel of its name down when it goes on.
 func TestStoppedEnds(t *testing.T) {
 	for what, end := range map[string]func(Config) error{
 		"taken down": func(c Config) error { return Down(t.Context(), c.Dir, c.Name) },

@@ -97,8 +97,8 @@ func TestLittleToSendTellsNothing(t *testing.T) {
 	}
 }
 
-// TestSlowStartIsNoRate: a connection that gets faster in each round trip has not found its path's rate. Until it has, it is
-// expected to carry what is configured; then what it was seen to.
+// TestSlowStartIsNoRate: a connection that gets faster in each round trip has not found its path's rate. Until it has,
+// it is expected to carry what is configured; then what it was seen to.
 func TestSlowStartIsNoRate(t *testing.T) {
 	const link, rtt, whole, tick = 20e6, 150 * time.Millisecond, 16 << 10, time.Millisecond
 	e := &estimate{expected: 2 * link, rtt: rtt}

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestLimitIsKeptToTheEnd: what is left after the last look QEMU sends without its limit. Where nobody else keeps that, one with a
-// limit, which may have come since it began, sends what it knows of before it looks; it is let take more all the same.
+// TestLimitIsKeptToTheEnd: what is left after the last look QEMU sends without its limit. Where nobody else keeps that,
+// one with a limit, which may have come since it began, sends what it knows of before it looks; it is let take more all
+// the same.
 func TestLimitIsKeptToTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		keeps    bool

@@ -204,7 +204,8 @@ func identical(a, b guest.Configure) bool {
 	return same(a, b) && a.Endpoint == b.Endpoint && slices.Equal(a.Announce, b.Announce)
 }
 
-// stands says whether all that was made ready is as it was: other programs of the guest may think that the NIC is theirs.
+// stands says whether all that was made ready is as it was: other programs of the guest may think that the NIC is
+// theirs.
 func stands(m made, link netlink.Link) bool {
 	have, err := dump.Addrs(link, netlink.FAMILY_V4)
 	taken, terr := takenIn(link)

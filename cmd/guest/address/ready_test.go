@@ -180,8 +180,8 @@ func TestPacketsComeFirst(t *testing.T) {
 	b.receivers.Restore()
 }
 
-// TestReadyAfterAFailedHandover: a NIC whose address was taken back, by whichever way, is down, without it and its endpoint,
-// and can be made ready for the next move; one by which everything goes stays.
+// TestReadyAfterAFailedHandover: a NIC whose address was taken back, by whichever way, is down, without it and its
+// endpoint, and can be made ready for the next move; one by which everything goes stays.
 func TestReadyAfterAFailedHandover(t *testing.T) {
 	if _, err := mptcp.Endpoints(); err != nil {
 		t.Skip(err)

@@ -15,8 +15,8 @@ import (
 // passes while it is on its way: what they say first waits for it where it arrives, and is not what it does there
 // first.
 
-// errCrowd is why peers are not told before a guest leaves: so many would come while it stands still that what holds their
-// packets has no room for them.
+// errCrowd is why peers are not told before a guest leaves: so many would come while it stands still that what holds
+// their packets has no room for them.
 var errCrowd = errors.New("there are too many peers")
 
 // Tell tells peers of the addresses that the NIC was made ready for (Ready), and has it answer who asks for that of

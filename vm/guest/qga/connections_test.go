@@ -107,7 +107,8 @@ func TestConnectionsByTheirBegin(t *testing.T) {
 	}
 }
 
-// TestMultipathScript: what ss has of MPTCP connections is read by every awk, and a guest that cannot tell them says that.
+// TestMultipathScript: what ss has of MPTCP connections is read by every awk, and a guest that cannot tell them says
+// that.
 func TestMultipathScript(t *testing.T) {
 	need.Program(t, "awk")
 	const listed = `echo 'LISTEN 0      128    0.0.0.0:80   0.0.0.0:*    '

@@ -14,11 +14,12 @@ import (
 	"godwit/vm/guest"
 )
 
-// listed is what ss 6.1 says of a guest that accepted an MPTCP connection, to which its client joined, and began others: one by MPTCP, which the
-// peer has closed, two with peers that have no MPTCP, of which it has closed one on its side, and one that has no answer yet; and of plain
-// connections: one that it has closed, and one of which the kernel sees to the end; and of MPTCP connections that fell back after their handshake; and
-// of some that both ends have closed, plain and fallen back: with data that waits, and with nothing but a FIN. The first subflow of each connection has
-// no token of the peer.
+// listed is what ss 6.1 says of a guest that accepted an MPTCP connection, to which its client joined, and began
+// others: one by MPTCP, which the peer has closed, two with peers that have no MPTCP, of which it has closed one on its
+// side, and one that has no answer yet; and of plain connections: one that it has closed, and one of which the kernel
+// sees to the end; and of MPTCP connections that fell back after their handshake; and of some that both ends have
+// closed, plain and fallen back: with data that waits, and with nothing but a FIN. The first subflow of each connection
+// has no token of the peer.
 const listed = `LISTEN 0 128 10.1.1.10:80 0.0.0.0:* ino:30 sk:1 cgroup:/ <-> tcp-ulp-mptcp
 ESTAB 0 0 10.1.1.10:80 10.9.1.2:4001 ino:31 sk:2 <-> tcp-ulp-mptcp flags:Mec token:0000(id:0)/3a0248d7(id:0) seq:1 cubic rtt:1/1
 ESTAB 0 0 10.2.1.10:80 10.9.1.2:4002 ino:32 sk:3 <-> tcp-ulp-mptcp flags:Jjec token:5eed5eed(id:0)/3a0248d7(id:3) seq:1 cubic rtt:1/1

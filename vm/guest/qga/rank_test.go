@@ -8,8 +8,8 @@ import (
 	"godwit/internal/need"
 )
 
-// TestNIC: what lies over a NIC and has its MAC is not taken for it, by every shell; nor is a part of that, where it is to
-// stand alone. The lines are ip's (iproute2 6.1).
+// TestNIC: what lies over a NIC and has its MAC is not taken for it, by every shell; nor is a part of that, where it is
+// to stand alone. The lines are ip's (iproute2 6.1).
 func TestNIC(t *testing.T) {
 	const ether = `\    link/ether 52:54:00:00:00:0a brd ff:ff:ff:ff:ff:ff promiscuity 0  allmulti 0 minmtu 68 maxmtu 65535 `
 	const lines = `2: br0: <UP> mtu 1500 qdisc noop` + ether + `\    bridge forward_delay 1500 hello_time 200

@@ -13,15 +13,16 @@ import (
 	"godwit/vm/guest"
 )
 
-// socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or
-// "-": of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE);
-// then, after a line "udp", the connected ones of UDP. A subflow whose flags have neither M, as the peer speaks MPTCP, nor J or j, as it is a
-// join, is plain: it fell back (flags:mc), or has no answer yet. No token of the peer says nothing: the first subflow of any connection has none.
-// What falls back later keeps its flags: the connection of that token says so ("fallback"), where ss and the kernel list these (mptcp_diag), which they
-// do beside the others. What lists both begins each line with which it is.
-// Of those in FIN-WAIT-2, which have sent all and may get more, there are plain ones alone that a process holds (ino:N): the kernel is only
-// finishing the others. So it is with plain ones that both ends have closed, once no more than their FIN waits for its acknowledgement, which is one
-// byte of Send-Q.
+// socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or "-": of an MPTCP
+// subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE); then, after a line "udp", the
+// connected ones of UDP. A subflow whose flags have neither M, as the peer speaks MPTCP, nor J or j, as it is a join,
+// is plain: it fell back (flags:mc), or has no answer yet. No token of the peer says nothing: the first subflow of any
+// connection has none. What falls back later keeps its flags: the connection of that token says so ("fallback"), where
+// ss and the kernel list these (mptcp_diag), which they do beside the others. What lists both begins each line with
+// which it is.
+// Of those in FIN-WAIT-2, which have sent all and may get more, there are plain ones alone that a process holds
+// (ino:N): the kernel is only finishing the others. So it is with plain ones that both ends have closed, once no more
+// than their FIN waits for its acknowledgement, which is one byte of Send-Q.
 // An ss that is missing, or does not know these options, is an error, and no empty list.
 const socketScript = `set -e
 all=$(ss -HOntMaie 2>/dev/null) || all=$(ss -HOntaie)
@@ -205,7 +206,8 @@ func (t sockets) behind(old, fresh []netip.Addr) map[string]socket {
 	return out
 }
 
-// needed are those of addrs that MPTCP connections have subflows on which have none on any other, and how many these are.
+// needed are those of addrs that MPTCP connections have subflows on which have none on any other, and how many these
+// are.
 func (t sockets) needed(addrs []netip.Addr) (needed []netip.Addr, connections int) {
 	behind := t.behind(addrs, nil)
 	for _, s := range t.tcp {

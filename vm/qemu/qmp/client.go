@@ -147,8 +147,8 @@ func newFrom(ctx context.Context, conn net.Conn, id uint64) (*Client, error) {
 	return c, nil
 }
 
-// Each client begins its ids elsewhere: QEMU may send an answer that the client before did not wait for when it has greeted
-// the next. They are below 2^53.
+// Each client begins its ids elsewhere: QEMU may send an answer that the client before did not wait for when it has
+// greeted the next. They are below 2^53.
 const (
 	clients = 1 << 30
 	idsEach = 1 << 22

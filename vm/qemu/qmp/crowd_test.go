@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// deaf is a QEMU whose main loop stands still until it is yanked: it reads until eight commands wait for it, as QEMU does
-// (QEMU docs/interop/qmp-spec.rst, Out-of-band execution), and answers out-of-band ones.
+// deaf is a QEMU whose main loop stands still until it is yanked: it reads until eight commands wait for it, as QEMU
+// does (QEMU docs/interop/qmp-spec.rst, Out-of-band execution), and answers out-of-band ones.
 func deaf(conn net.Conn) {
 	const most = 8
 	fmt.Fprintln(conn, `{"QMP": {"version": {"qemu": {"major": 10, "minor": 0, "micro": 2}}, "capabilities": ["oob"]}}`)
@@ -35,8 +35,8 @@ func deaf(conn net.Conn) {
 	}
 }
 
-// TestCrowdBeforeADeafQEMU: however many ask a QEMU that answers nobody, and give up, an out-of-band command is heard; and after it
-// they are answered again.
+// TestCrowdBeforeADeafQEMU: however many ask a QEMU that answers nobody, and give up, an out-of-band command is heard;
+// and after it they are answered again.
 func TestCrowdBeforeADeafQEMU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
