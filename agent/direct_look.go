@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -39,11 +40,11 @@ const waitsAgain = 50 * time.Millisecond
 // ownQueue is what is known of QEMU's own connections.
 type ownQueue struct {
 	at    time.Time // when what they may keep was looked at
-	kept  float64   // that, bytes; 0: as the kernel has it
+	kept  float64   // that, bytes; 0: as the kernel has it, or not known, as it could not be set
 	asked time.Time
 	waits int64 // bytes, then
 	rate  int64 // what the paths carry, by what waited then, bytes per second
-	told  bool  // that something of it does not work
+	told  bool  // that something of it does not work, or did not once
 	round int64 // that was seen last
 
 	short atomic.Bool // they came to rest, and hold less than kept
@@ -71,7 +72,8 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	if !ok { // it was checked in prepare
 		return look
 	}
-	q := &m.work.ownQueue
+	q, at := &m.work.ownQueue, time.Now()
+	unbounded := m.keepShort(to, p.Rounds)
 	now, err := q.ask(to, waitsAgain)
 	look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
 	fits := look.Goodput > 0 && look.Downtime(m.pauseRTT()) <= m.plan.Downtime
@@ -82,13 +84,10 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	// What was sent and what waits are of one moment: else what QEMU wrote between them counts as carried. Where nobody
 	// tells what waits, what QEMU writes is all that is known.
 	if now || err != nil {
-		q.rate = m.work.memoryRate.See(time.Now(), p.Transferred-q.waits)
+		q.rate = m.work.memoryRate.See(at, p.Transferred-q.waits)
 		look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
 	}
-	if err == nil {
-		err = m.keepShort(to, look)
-	}
-	if err != nil && !q.told {
+	if err = cmp.Or(err, unbounded); err != nil && !q.told {
 		q.told = true
 		m.rec.Note("what waits in QEMU's own connections is not known, or not bounded, and may make the pause longer: " + err.Error())
 	}
@@ -106,16 +105,16 @@ func (m *outgoing) ahead(unacknowledged, carried int64) int64 {
 // aheadSettled is ahead of what will wait in QEMU's own connections as its guest is stopped; see settleOwn.
 func (m *outgoing) aheadSettled() int64 {
 	q := &m.work.ownQueue
-	if q.rate == 0 {
-		return q.waits
+	if q.rate > 0 && m.settlesOwn() {
+		return m.ahead(min(q.waits, m.settled(q.rate)), q.rate)
 	}
-	return m.ahead(min(q.waits, m.settled(q.rate)), q.rate)
+	return m.ahead(q.waits, q.rate)
 }
 
 // keepShort bounds what waits in QEMU's connections to what the longest of their ways needs.
-func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
+func (m *outgoing) keepShort(to netip.AddrPort, round int64) error {
 	q, now := &m.work.ownQueue, time.Now()
-	if look.Round <= 1 || look.Goodput == 0 || q.told || now.Sub(q.at) < keptAgain {
+	if round <= 1 || q.rate == 0 || now.Sub(q.at) < keptAgain {
 		return nil
 	}
 	q.at = now
@@ -124,7 +123,7 @@ func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
 		return err
 	}
 	rtt = max(rtt, m.pauseRTT())
-	want := min(max(leastKept, float64(look.Goodput)*(rtt+queueKept).Seconds()), mostKept)
+	want := min(max(leastKept, float64(q.rate)*(rtt+queueKept).Seconds()), mostKept)
 	if change := want - q.kept; q.kept > 0 && change < q.kept*keptChange && -change < q.kept*keptChange {
 		return nil
 	}
@@ -132,8 +131,8 @@ func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
 	if err == nil && n == 0 {
 		err = fmt.Errorf("QEMU has none to %s", to)
 	}
-	if err == nil {
-		q.kept = want
+	if q.kept = want; err != nil {
+		q.kept = 0 // it is tried again
 	}
 	return err
 }

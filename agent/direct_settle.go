@@ -25,9 +25,15 @@ func (m *outgoing) settled(carried int64) int64 {
 	return leastSettled + int64(float64(carried)*m.leastTrip().Seconds())
 }
 
+// settlesOwn says whether QEMU's connections come to rest before its guest is stopped: where they cannot be bounded, all
+// that waits in them is sent in the pause.
+func (m *outgoing) settlesOwn() bool {
+	return m.plan.Direct() && m.plan.Mode != "stopcopy" && m.work.ownQueue.kept > 0
+}
+
 // settles is how long that takes as they are now.
 func (m *outgoing) settles(waits, carried int64) time.Duration {
-	if carried <= 0 || m.plan.Mode == "stopcopy" {
+	if carried <= 0 || !m.settlesOwn() {
 		return 0
 	}
 	return time.Duration(float64(max(0, waits-m.settled(carried))) / float64(carried) * float64(time.Second))
@@ -36,7 +42,7 @@ func (m *outgoing) settles(waits, carried int64) time.Duration {
 // asksBeforeStop is how long a guest runs on for what is asked for, and awaited, between the verdict and its stop:
 // clients that are told, while QEMU's connections come to rest, and what its home has sent here.
 func (m *outgoing) asksBeforeStop() time.Duration {
-	q := &m.work.ownQueue // of none but Direct
+	q := &m.work.ownQueue
 	longer := m.settles(q.waits, q.rate)
 	if m.tells() {
 		longer = max(longer, m.pauseRTT())
@@ -60,7 +66,7 @@ func (m *outgoing) queued(rate int64) time.Duration {
 func (m *outgoing) settleOwn(ctx context.Context) {
 	q := &m.work.ownQueue
 	to, ok := talk.QEMUAddress(m.work.prepared.Memory)
-	if !m.plan.Direct() || m.plan.Mode == "stopcopy" || !ok || q.rate <= 0 || q.kept == 0 || q.told {
+	if !ok || q.rate <= 0 || !m.settlesOwn() {
 		return
 	}
 	begun := time.Now()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/migration"
 	"godwit/netstate/mptcp"
 	"godwit/vm"
@@ -87,6 +89,7 @@ func TestSettlesBeforeItsPause(t *testing.T) {
 	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp"}, work: &sourceWork{rtt: 20 * time.Millisecond}}
 	m.work.prepared.Memory = "tcp:127.0.0.1:1"
 	q := &m.work.ownQueue
+	q.at, q.kept = time.Now().Add(time.Hour), 1e6
 	look := func(round, left, waits int64) int64 {
 		q.asked, q.waits, q.rate = time.Now(), waits, 5e6
 		return m.copyLook(vm.Progress{Rounds: round, Remaining: left}, 0).Remaining
@@ -105,3 +108,35 @@ func TestSettlesBeforeItsPause(t *testing.T) {
 		t.Errorf("a guest that stands still: %v", longer)
 	}
 }
+
+// TestSettlesNothingUnbounded: where QEMU's connections cannot be bounded, all that waits in them is sent in the pause,
+// and counts; that is tried again.
+func TestSettlesNothingUnbounded(t *testing.T) {
+	m := departing(t, nil)
+	m.plan.Transfer, m.work.prepared.Memory, m.work.rtt = "qemu-mptcp", "tcp:127.0.0.1:1", 20*time.Millisecond
+	m.guest = guests.New(care.Held{}, withoutConnections{})
+	q := &m.work.ownQueue
+	q.asked, q.waits, q.rate, q.kept = time.Now().Add(time.Hour), 10e6, 5e6, 1e6
+	for round := int64(1); round < 4; round++ { // from the second on it finds none to bound
+		q.at = q.at.Add(-keptAgain)
+		before := q.at
+		look, want := m.copyLook(vm.Progress{Rounds: round, Remaining: 100e3}, 0), int64(100e3+10e6-100e3)
+		if round == 1 {
+			want = 100e3 + leastSettled
+		}
+		if tried := q.at != before; look.Remaining != want || tried != (round > 1) || q.kept > 0 != (round == 1) {
+			t.Errorf("round %d: %d bytes, want %d; tried %v, kept %v", round, look.Remaining, want, tried, q.kept)
+		}
+	}
+	if longer := m.settles(10e6, 5e6); longer != 0 {
+		t.Errorf("it is awaited for %v", longer)
+	}
+	if notes := m.rec.Snapshot().Notes; len(notes) != 1 {
+		t.Errorf("%q", notes)
+	}
+}
+
+// withoutConnections is a QEMU whose process has none.
+type withoutConnections struct{ vm.Machine }
+
+func (withoutConnections) PID() int { return os.Getpid() }

@@ -118,7 +118,7 @@ func TestAsksAgainAsARoundBegins(t *testing.T) {
 	m.work.prepared.Memory = "tcp:127.0.0.1:1"
 	q := &m.work.ownQueue
 	synctest.Test(t, func(t *testing.T) {
-		q.told = true // there is nothing to bound
+		q.at = time.Now().Add(time.Hour) // there is nothing to bound
 		m.work.memoryRate.See(time.Now().Add(-time.Second), -10e6)
 		for _, c := range []struct {
 			round int64
@@ -209,7 +209,7 @@ func TestWrittenWhileAsked(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := departing(t, nil)
-			m.plan.Transfer, m.work.rtt = "qemu-tcp", 200*time.Millisecond
+			m.plan.Transfer, m.work.ownQueue.kept, m.work.rtt = "qemu-mptcp", 1e6, 200*time.Millisecond
 			c.change(m)
 			m.copyLook(vm.Progress{Rounds: 2, Remaining: 9e6}, 0)
 			time.Sleep(time.Second)
