@@ -11,8 +11,9 @@ import (
 )
 
 // What waits in QEMU's connections is mostly of pages that the guest has written to again since, and would take its
-// part of the pause all the same. So just before its guest is stopped QEMU is let write no more than keeps the paths
-// busy, until the rest has left; once it stands still what is left is sent as fast as before.
+// part of the pause all the same. So just before its guest is stopped QEMU is let write little more than keeps the
+// shortest path busy, until the rest has left; once it stands still what is left is sent as fast as before. Longer paths
+// carry less between, which is little time: what the guest writes then is foreseen as if nothing of it were sent.
 
 const (
 	leastSettled = 64 << 10              // bytes that may wait then, beside what is on its way
@@ -80,7 +81,7 @@ func (m *outgoing) settleOwn(ctx context.Context) {
 }
 
 // settle returns when no more than so many bytes of process pid's connections wait or are on their way, or at until.
-// What they may hold shrinks with what they do: a path of theirs has less to send, and is not kept from sending it.
+// What they may hold shrinks with what they do: at once it would keep all paths from sending.
 func (q *ownQueue) settle(ctx context.Context, until time.Time, pid int, to netip.AddrPort, most int64) error {
 	for {
 		if _, err := q.ask(to, 0); err != nil {

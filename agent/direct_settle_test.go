@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -140,3 +142,56 @@ func TestSettlesNothingUnbounded(t *testing.T) {
 type withoutConnections struct{ vm.Machine }
 
 func (withoutConnections) PID() int { return os.Getpid() }
+
+// toldInTurn is a guest, and restsInTurn its QEMU, that note what is asked of them in which order.
+type (
+	toldInTurn struct {
+		teller
+		took *[]string
+	}
+	restsInTurn struct {
+		runs
+		took *[]string
+		off  context.CancelFunc // as its connections come to rest
+	}
+)
+
+func (g toldInTurn) Tell(context.Context, string) error {
+	*g.took = append(*g.took, "tell")
+	return nil
+}
+
+func (g restsInTurn) PID() int {
+	*g.took = append(*g.took, "settle")
+	g.off()
+	return os.Getpid()
+}
+
+func (restsInTurn) Progress(context.Context) (vm.Progress, error) {
+	return vm.Progress{Status: vm.Active}, nil
+}
+
+// TestComesToRestInTurn: disks are flushed, which may take long, before QEMU's connections are kept short, and clients
+// told.
+func TestComesToRestInTurn(t *testing.T) {
+	rests := func(ctx context.Context, off context.CancelFunc) (took []string, err error) {
+		m := departing(t, nil)
+		m.guest.SpeakBy(toldInTurn{took: &took})
+		m.guest.RunsIn(restsInTurn{took: &took, off: off})
+		m.plan.Transfer, m.work.prepared.Memory = "qemu-mptcp", "tcp:127.0.0.1:1"
+		m.work.ownQueue.kept, m.work.ownQueue.rate = 1e6, 5e6
+		expected := make(chan bool, 1)
+		expected <- true
+		m.work.expected = expected
+		err = m.comeToRest(ctx)
+		return took, err
+	}
+	if took, err := rests(t.Context(), func() {}); err != nil || !slices.Equal(took, []string{"settle", "tell"}) {
+		t.Errorf("%q, %v", took, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if took, err := rests(ctx, func() {}); err == nil || len(took) > 0 {
+		t.Errorf("called off as disks are flushed: %q, %v", took, err)
+	}
+}

@@ -142,12 +142,9 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
 	m.work.spread = m.link.Spread()
-	m.settleOwn(ctx)
-	told := m.tellClients(ctx)
 	if err := m.comeToRest(ctx); err != nil {
 		return err
 	}
-	told()
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on.
 		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", talk.Turn{Epoch: m.plan.Epoch}, nil) }); err != nil {
@@ -158,6 +155,22 @@ func (m *outgoing) flip(ctx context.Context) error {
 		m.rec.Took("await what was sent before", begun)
 	}
 	return m.rec.Timed("flip route", func() error { return m.a.detours.Flip(m.detourID(), true) })
+}
+
+// comeToRest has disks flushed, memory come to rest, and clients told, before packets are led away. Slow storage takes
+// long: clients are not told before, and QEMU's own connections are not kept short meanwhile.
+func (m *outgoing) comeToRest(ctx context.Context) error {
+	if err := m.work.mirrors.FlushShort(ctx); err != nil {
+		return err
+	}
+	m.settleOwn(ctx)
+	told := m.tellClients(ctx)
+	m.settleMemory(ctx)
+	if err := m.stillCopies(ctx); err != nil {
+		return err
+	}
+	told()
+	return nil
 }
 
 // awaitUnderway returns when what the destination had sent here, before it took an address

@@ -288,15 +288,6 @@ func (m *outgoing) backlog() int64 {
 	return 0
 }
 
-// comeToRest has disks flushed, and memory come to rest, before packets are led away.
-func (m *outgoing) comeToRest(ctx context.Context) error {
-	if err := m.work.mirrors.FlushShort(ctx); err != nil {
-		return err
-	}
-	m.settleMemory(ctx)
-	return m.stillCopies(ctx)
-}
-
 // stillCopies is an error where QEMU, or what carries its stream, has ended the migration since the switch was decided,
 // as the destination's disk is full: the guest runs on, and is not stopped for that. A QEMU that does not answer now
 // does not stop it either.
