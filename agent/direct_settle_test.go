@@ -194,4 +194,8 @@ func TestComesToRestInTurn(t *testing.T) {
 	if took, err := rests(ctx, func() {}); err == nil || len(took) > 0 {
 		t.Errorf("called off as disks are flushed: %q, %v", took, err)
 	}
+	ctx, cancel = context.WithCancel(t.Context())
+	if took, err := rests(ctx, cancel); err == nil || !slices.Equal(took, []string{"settle"}) {
+		t.Errorf("called off as QEMU's connections come to rest: %q, %v", took, err)
+	}
 }

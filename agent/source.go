@@ -164,6 +164,9 @@ func (m *outgoing) comeToRest(ctx context.Context) error {
 		return err
 	}
 	m.settleOwn(ctx)
+	if err := ctx.Err(); err != nil { // clients are not told in vain
+		return err
+	}
 	told := m.tellClients(ctx)
 	m.settleMemory(ctx)
 	if err := m.stillCopies(ctx); err != nil {
