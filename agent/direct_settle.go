@@ -74,8 +74,8 @@ func (m *outgoing) settleOwn(ctx context.Context) {
 	ctx, cancel := limits.Settle.On(ctx)
 	defer cancel()
 	until := begun.Add(2*m.settles(q.waits, q.rate) + m.pauseRTT())
-	if err := q.settle(ctx, until, m.guest.Machine().PID(), to, m.settled(q.rate)); err != nil {
-		m.a.log.Info("what waits in QEMU's own connections is sent in the pause", "migration", m.plan.ID, "error", err)
+	if err := q.settle(ctx, until, m.guest.Machine().PID(), to, m.settled(q.rate)); err != nil && m.guest.Alive() {
+		m.rec.Note("what waits in QEMU's own connections is sent in the pause, which may make it longer: " + err.Error())
 	}
 	m.rec.Took("settle memory", begun)
 }

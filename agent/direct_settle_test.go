@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"io"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -142,6 +143,27 @@ func TestSettlesNothingUnbounded(t *testing.T) {
 type withoutConnections struct{ vm.Machine }
 
 func (withoutConnections) PID() int { return os.Getpid() }
+
+// TestSettlesInVain: that QEMU's connections do not come to rest is in the report, unless they have ended with it.
+func TestSettlesInVain(t *testing.T) {
+	ended := make(chan struct{})
+	close(ended)
+	for want, done := range []chan struct{}{ended, nil} {
+		m := departing(t, nil)
+		m.guest.RunsIn(unknown{runs{gone{done: done}}})
+		m.plan.Transfer, m.work.prepared.Memory = "qemu-mptcp", "tcp:127.0.0.1:1"
+		m.work.ownQueue.kept, m.work.ownQueue.rate = 1e6, 5e6
+		m.settleOwn(t.Context())
+		if notes := m.rec.Snapshot().Notes; len(notes) != want {
+			t.Errorf("%q, want %d", notes, want)
+		}
+	}
+}
+
+// unknown is a QEMU of which the kernel knows no process.
+type unknown struct{ runs }
+
+func (unknown) PID() int { return math.MaxInt32 }
 
 // toldInTurn is a guest, and restsInTurn its QEMU, that note what is asked of them in which order.
 type (
