@@ -59,6 +59,12 @@ func TestStandstillSaysWhatIsLeft(t *testing.T) {
 	}
 	_, _, err := m.lookAtCopy(t.Context(), &idle, nil, time.Now())
 	agenttest.Refused(t, "it stands still", err, migration.CodePath, "migrate guest web: not a byte of its memory moved to rome in 1ns, 0.4 MB are left; see whether its agent runs")
+	m.plan.Transfer, m.work.prepared.Memory = "qemu-mptcp", "tcp:127.0.0.1:1"
+	q := &m.work.ownQueue
+	q.at, q.kept = time.Now().Add(time.Hour), 1e6
+	q.asked, q.waits, q.rate = time.Now().Add(time.Hour), 1.2e6, 10e6
+	_, _, err = m.lookAtCopy(t.Context(), &idle, nil, time.Now())
+	agenttest.Refused(t, "with what waits in QEMU's own connection", err, migration.CodePath, "in 1ns, 1.6 MB are left; see")
 }
 
 // TestRoundsThatGetNoShorter: that a copy goes on by chance alone is said once while it does, with what else there is,

@@ -237,6 +237,9 @@ func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, path
 	}
 	look = m.copyLook(p, time.Since(begun))
 	if idle.See(time.Now(), m.moved(p)) {
+		if m.plan.Direct() { // also what will have left before the pause, and so counts for nothing there
+			look.Left = p.Remaining + m.work.ownQueue.waits
+		}
 		return p, look, m.problem(migration.CodePath,
 			"not a byte of its memory moved to %s in %v, %s%s; see whether its agent runs and the uplinks carry packets, then try again",
 			m.plan.To, idle.Patience, datapath.Left(look), datapath.WhyNoLane(m.dataPath()))
