@@ -97,12 +97,14 @@ func (q *ownQueue) settle(ctx context.Context, until time.Time, pid int, to neti
 	}
 }
 
-// widen lets QEMU's connections hold as much as before they came to rest.
+// widen lets QEMU's connections hold as much as before they came to rest. Where that failed it is done when it is asked
+// for again.
 func (q *ownQueue) widen(pid int, to netip.AddrPort) error {
-	if !q.short.Swap(false) {
+	if !q.short.Load() {
 		return nil
 	}
 	_, err := mptcp.LimitSend(pid, to, int(q.kept))
+	q.short.Store(err != nil)
 	return err
 }
 
@@ -111,6 +113,6 @@ func (q *ownQueue) widen(pid int, to netip.AddrPort) error {
 func (m *outgoing) widenOwn() {
 	to, _ := talk.QEMUAddress(m.work.prepared.Memory)
 	if err := m.work.ownQueue.widen(m.guest.Machine().PID(), to); err != nil {
-		m.rec.Note("what waits in QEMU's own connections stays bounded, which may make the pause longer: " + err.Error())
+		m.rec.NoteOnce("what waits in QEMU's own connections stays bounded, which may make the pause longer: " + err.Error())
 	}
 }

@@ -72,6 +72,9 @@ func TestOwnConnectionsComeToRest(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	close(reads)
+	if err := q.widen(math.MaxInt32, to); err == nil || !q.short.Load() {
+		t.Fatalf("of no process: %v", err)
+	}
 	if err := q.widen(os.Getpid(), to); err != nil || q.short.Load() {
 		t.Fatalf("%d wait, %v", q.waits, err)
 	}
