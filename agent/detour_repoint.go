@@ -111,7 +111,7 @@ func (a *Agent) askToGo(ctx context.Context, link *peer.Link, w askedWay) error 
 	id := w.ask.Migration
 	err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", w.ask, &talk.Prepared{})
 	var problem *migration.Problem
-	known := err == nil || errors.As(err, &problem) && problem.Code != migration.CodeInternal || time.Since(w.since) > cmp.Or(w.ask.Lease, a.config.LeaseTime())
+	known := err == nil || errors.As(err, &problem) && problem.Code != migration.CodeInternal || a.outlived(w)
 	a.mu.Lock()
 	if delete(a.asked, id); !known {
 		if a.asked == nil {
@@ -127,6 +127,11 @@ func (a *Agent) askToGo(ctx context.Context, link *peer.Link, w askedWay) error 
 		return fmt.Errorf("%w: %w", errUnanswered, err)
 	}
 	return errors.Join(err, detour.DropTunnel(context.WithoutCancel(ctx), ends.Dir(a.config), w.config.Name))
+}
+
+// outlived says whether that is so long ago that the far end has ended it by itself, if it went.
+func (a *Agent) outlived(w askedWay) bool {
+	return time.Since(w.since) > cmp.Or(w.ask.Lease, a.config.LeaseTime())
 }
 
 // makeWay makes both ends of a tunnel from w.host, and tries it.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/migration"
@@ -56,13 +57,25 @@ func (a *Agent) retryHomes() {
 func (a *Agent) retryHome(ctx context.Context, g *guests.Guest) {
 	for r := range a.roundabouts(g) {
 		err := a.answers(ctx, r.home)
-		if err == nil {
+		switch {
+		case err == nil:
 			err = a.askDirectly(ctx, g, r)
+		case a.inDoubt(detour.WayID(migrationOf(r.by), "", r.home)):
+			g.Asks().HomesAreUnknown(time.Now())
 		}
 		if err != nil {
 			a.rarely.warn(a.log, "a home was asked again to send directly", "guest", g.Name(), "home", r.home, "error", err)
 		}
 	}
+}
+
+// inDoubt says whether that way's far end may send by it already: it was asked to, not longer than a lease ago, and has
+// not answered.
+func (a *Agent) inDoubt(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, asked := a.asked[id]
+	return asked && !a.outlived(w)
 }
 
 func (a *Agent) answers(ctx context.Context, host string) error {

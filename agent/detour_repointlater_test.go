@@ -229,6 +229,36 @@ func TestHomeInDoubtAsTheGuestMovesOn(t *testing.T) {
 	}
 }
 
+// TestHomeInDoubtIsAway: a home that may send directly by now, and is away, is asked again soon, until it has ended that
+// by itself; any other that is away ever more seldom.
+func TestHomeInDoubtIsAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked time.Duration // ago; 0: not
+		soon  bool
+	}{"in doubt": {time.Second, true}, "long ago": {config.DefaultLease + time.Minute, false}, "not asked yet": {0, false}} {
+		a, g, d := leasing(t)
+		a.config.Peers = []config.Neighbour{{Host: "paris"}}
+		d.Peer, d.Visiting[0].Tunnel = "oslo", d.Tunnel.Name
+		place(a, d)
+		g.Remember(func(h *care.Held) {
+			h.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(d.Visiting[0].Addr, 24), Home: "paris"}}
+		})
+		if c.asked > 0 {
+			a.asked = map[string]askedWay{detour.WayID(d.ID, "", "paris"): {since: time.Now().Add(-c.asked)}}
+		}
+		a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			peer.Answer(w, nil, errors.New("it is away"))
+		}))
+		for range 6 {
+			g.Asks().AskedHomes(time.Now())
+			a.retryHome(t.Context(), g)
+		}
+		if soon := g.Asks().MayAskHomes(time.Now().Add(20 * time.Second)); soon != c.soon {
+			t.Errorf("%s: asked again soon: %v", name, soon)
+		}
+	}
+}
+
 // TestEmptiedIsEndedAtBothEnds: who leads to an emptied way, on a lease or for good, is told on that it has ended, also
 // by a later agent, and that it is not needed any more is noted once it has heard, not before.
 func TestEmptiedIsEndedAtBothEnds(t *testing.T) {
