@@ -64,13 +64,19 @@ func TestReadyIsTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantOn(t, what+" was taken", "own0", next.Addrs[0].String())
-		routes, err := routesOf(netlink.FAMILY_V4, next.Table)
-		if rules, rerr := rulesFrom(addr); err != nil || rerr != nil || len(rules) != 1 || len(routes) != 2 {
-			t.Errorf("%s was taken: rules %v, %v, routes %v, %v", what, rules, rerr, routes, err)
-		}
+		wantLed(t, what+" was taken", next)
 		if err := b.Retire(guest.Retire{Addrs: []netip.Addr{addr}, MAC: next.MAC}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// wantLed is that one rule leads packets from the next address to its table, and two routes from there.
+func wantLed(t *testing.T, after string, next guest.Configure) {
+	t.Helper()
+	routes, err := routesOf(netlink.FAMILY_V4, next.Table)
+	if rules, rerr := rulesFrom(next.Addrs[0].Addr()); err != nil || rerr != nil || len(rules) != 1 || len(routes) != 2 {
+		t.Errorf("%s: rules %v, %v, routes %v, %v", after, rules, rerr, routes, err)
 	}
 }
 
@@ -109,10 +115,7 @@ func TestReadyIsTakenAndNobodyTold(t *testing.T) {
 		if up, _ := onNIC(t, "own0"); !up {
 			t.Errorf("%s was taken: the NIC is down", what)
 		}
-		routes, err := routesOf(netlink.FAMILY_V4, next.Table)
-		if rules, rerr := rulesFrom(addr); err != nil || rerr != nil || len(rules) != 1 || len(routes) != 2 {
-			t.Errorf("%s was taken: rules %v, %v, routes %v, %v", what, rules, rerr, routes, err)
-		}
+		wantLed(t, what+" was taken", next)
 		if err := b.Retire(guest.Retire{Addrs: []netip.Addr{addr}, MAC: next.MAC}); err != nil {
 			t.Fatal(err)
 		}
