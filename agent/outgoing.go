@@ -226,6 +226,9 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 			return nil, err
 		}
 	}
+	if err != nil {
+		m.a.rarely.warn(m.a.log, "journal", "migration", m.plan.ID, "error", err)
+	}
 	m.setState(next)
 	return effects, nil
 }

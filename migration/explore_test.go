@@ -20,6 +20,7 @@ type variant struct {
 	unsyncedRelease    bool // that it will let go is journalled, not synced
 	unsyncedTurn       bool // that it turned back from the switch is journalled, not synced
 	trustsItsJournal   bool // after its host's end it takes what it finds for all that was written
+	pausesUnwritten    bool // the guest is stopped, and let go, whether that is written or not
 	unsyncedReady      bool
 	unsyncedRefusal    bool
 	waitsForEver       bool // for pages that are nowhere any more
@@ -253,6 +254,7 @@ func TestBrokenVariants(t *testing.T) {
 		{"turns back from the switch without a sync", variant{unsyncedTurn: true, safety: true}, world{reboots: 1, faults: 1}, "as it was before it ran on", 21},
 		{"takes its journal for whole after its host's end", variant{trustsItsJournal: true}, world{reboots: 1}, "the source says that it does not", 18},
 		{"lets go without a sync", variant{unsyncedRelease: true, flushes: true}, world{reboots: 1}, "the source says that it does not", 19},
+		{"stops a guest that runs by its journal", variant{pausesUnwritten: true}, world{kills: 1, faults: 1}, "runs nowhere", 14},
 		{"is ready without a sync", variant{unsyncedReady: true}, world{reboots: 1}, "the source never ends", 12},
 		{"waits for ever for pages that are nowhere any more", variant{waitsForEver: true}, world{late: true, reboots: 1}, "the source never ends", 16},
 		{"gives up pages that it has itself", variant{givesUpKept: true, safety: true}, world{late: true, deaths: 1}, "its pages are there", 17},

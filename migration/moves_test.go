@@ -74,6 +74,7 @@ func (x *explorer) sourceMoves(w world, add adder) {
 		next := w
 		x.performHere(&next, e)
 		add(next, "source: done", string(e), 0)
+		x.unwritten(w, next, e, add)
 		if w.faults > 0 && e != Resume || e == CopyMemory && w.stream == broken {
 			next := w
 			if next.stream != broken {
@@ -109,6 +110,17 @@ func (x *explorer) sourceMoves(w world, add adder) {
 			add(next, "source: hears", spoken[m], of)
 		}
 	})
+}
+
+// unwritten is an effect after which the disk takes no record. What counts only when it is written fails then instead.
+func (x *explorer) unwritten(w, next world, e Effect, add adder) {
+	before, after := x.src[w.here.state], x.src[next.here.state]
+	if w.faults == 0 || w.kills+w.reboots == 0 || after.Course != Forward || after.MustWrite(before) && !x.pausesUnwritten {
+		return
+	}
+	next.faults--
+	next.here.file, next.here.disk = w.here.file, w.here.disk
+	add(next, "source: done, and what follows is not written", string(e), 0)
 }
 
 // performHere does one effect of the source's own; one that cannot be done fails.

@@ -161,9 +161,10 @@ func (s Source) MustSync(before Source) bool {
 }
 
 // MustWrite says whether this state counts only when its record is written: what no agent
-// that is killed may forget.
+// that is killed may forget. That the guest is about to be stopped, too: who does not know would not have it run on.
 func (s Source) MustWrite(before Source) bool {
-	return s.Switching() != before.Switching() || s.Taken && !before.Taken || s.Released() && !before.Released()
+	stops := s.Doing() == Pause && before.Doing() != Pause
+	return s.Switching() != before.Switching() || stops || s.Taken && !before.Taken || s.Released() && !before.Released()
 }
 
 // InputKind says what came in.

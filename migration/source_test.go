@@ -321,12 +321,13 @@ func TestSourceHearsOfTheReleaseOnlyThere(t *testing.T) {
 }
 
 // TestSourceSyncs: what must be on the disk is that the switch begins, that it is turned back
-// from, and that cleaning up begins; what must be written also that the guest is let go. See docs/ownership.md.
+// from, and that cleaning up begins; what must be written also that the guest is stopped, and let go. See
+// docs/ownership.md.
 func TestSourceSyncs(t *testing.T) {
 	for at := 1; at < len(wantSteps); at++ {
 		before, now := sourceAt(t, at-1), sourceAt(t, at)
 		sync := wantSteps[at].do == Flip || wantSteps[at].do == CleanSource
-		write := wantSteps[at].do == Flip || wantSteps[at].do == Release // a full disk keeps nobody from cleaning up
+		write := wantSteps[at].phase == Switch // a full disk keeps nobody from cleaning up
 		if now.MustSync(before) != sync || now.MustWrite(before) != write {
 			t.Errorf("%s begins: sync %v, write %v", wantSteps[at].do, now.MustSync(before), now.MustWrite(before))
 		}
