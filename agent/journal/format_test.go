@@ -10,16 +10,18 @@ import (
 	"testing"
 )
 
-// TestGoldenBytes: journals outlive upgrades, so the format is written out here.
+// TestGoldenBytes: journals outlive upgrades, so the format is written out here. Older agents do not say what is on the
+// disk, and read past it.
 func TestGoldenBytes(t *testing.T) {
 	dir, path := written(t, 1)
-	const first, second, state = "07e5637b {\"godwit_journal\":1}\n", "3302cbe2 {\"godwit_journal\":2}\n", "0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"
+	const first, second = "07e5637b {\"godwit_journal\":1}\n", "3302cbe2 {\"godwit_journal\":2}\n"
+	const older, state = "0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n", "70d894dd {\"step\":1,\"text\":\"line\\nbreak\",\"on_disk\":30}\n"
 	got, err := os.ReadFile(path)
 	if after := strings.TrimPrefix(string(got), second+state); err != nil || len(got) < room || strings.Trim(after, "\x00") != "" {
 		t.Fatalf("wrote %.100q, %d bytes, want %q and zeros", got, len(got), second+state)
 	}
-	for _, head := range []string{first, second} {
-		if err := os.WriteFile(path, []byte(head+state), 0o600); err != nil {
+	for _, whole := range []string{first + older, second + older, second + state, second + older + state} {
+		if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, s := reopen(t, dir); s.Step != 1 {
@@ -81,6 +83,7 @@ func FuzzLastRecord(f *testing.F) {
 	f.Add([]byte("3302cbe2 {\"godwit_journal\":2}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"))
 	f.Add([]byte("3302cbe2 {\"godwit_journal\":2}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n\x00\x00\x00\x00"))
 	f.Add([]byte("3302cbe2 {\"godwit_journal\":2}\n0cdf86e0 {\"st\x00\x00\x00\n\x00"))
+	f.Add([]byte("3302cbe2 {\"godwit_journal\":2}\n\x00cdf86e0 {\"st\x00\x00\x00\n\x00\n0cdf86e0 {\"st\x00\n"))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		last, length, err := lastRecord(data)

@@ -11,7 +11,8 @@
 // and on the disk, so that syncing a record needs nothing of the file system but the
 // record's own blocks (fdatasync(2)): no commit of its journal, which may wait for what
 // others write. A crash of the host may leave part of a record in that room, with zeros
-// for the rest: a record with zeros in it, JSON never has any, was cut off too.
+// for the rest: a record with zeros in it, JSON never has any, was cut off too. So it is where
+// records follow that were not synced either, each of which says what was; see hole.go.
 package journal
 
 import (
@@ -118,8 +119,12 @@ func Open(dir, id string, state any) (*File, error) {
 	}
 	j := newFile(path, file{f})
 	j.length, j.size = int64(length), int64(len(data))
+	if on, says := mark(last); says && on <= j.length {
+		j.durable = on
+	}
 	os.Remove(begunAnew(path))                      //nolint:errcheck // a crash may have left it, and what it says is here
-	if len(bytes.Trim(data[length:], "\x00")) > 0 { // part of a record that must not be read with the next
+	if len(bytes.Trim(data[length:], "\x00")) > 0 { // what must not be read with the next, nor come back behind it
+		j.unsure = true
 		if err := j.mend(); err != nil {
 			f.Close()
 			return nil, fmt.Errorf("open journal %s: %w", id, err)
@@ -189,7 +194,7 @@ func (j *File) Append(record any, sync bool) error {
 	if err != nil {
 		return fmt.Errorf("write journal %s: %w", j.path, err)
 	}
-	if len(line) > recordLimit {
+	if len(line)+markLimit > recordLimit {
 		return fmt.Errorf("write journal %s: record of %d bytes", j.path, len(line))
 	}
 	if j.broken == nil {
@@ -203,7 +208,8 @@ func (j *File) Append(record any, sync bool) error {
 	if bytes.Equal(line, j.last) && (j.synced || !sync) {
 		return nil
 	}
-	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(line, table), line)
+	body := marked(line, j.durable)
+	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(body, table), body)
 	if err = j.Reserve(len(out)); err != nil { // what room there is stays, for a record that is shorter
 		return fmt.Errorf("write journal %s: %w", j.path, err)
 	}
@@ -299,7 +305,7 @@ func lastRecord(data []byte) (last []byte, length int, err error) {
 		}
 		line := data[length : length+end]
 		body, err := record(line)
-		if err != nil && bytes.IndexByte(line, 0) >= 0 && bytes.IndexByte(data[length+end+1:], '\n') < 0 {
+		if err != nil && bytes.IndexByte(line, 0) >= 0 && isHole(length, data[length+end+1:]) {
 			return last, length, nil // cut off by a crash, in the room
 		}
 		if err != nil {

@@ -115,8 +115,8 @@ func TestFirst(t *testing.T) {
 		want   int
 	}{
 		"as it is":          {func(data []byte) []byte { return data }, 1},
-		"its last damaged":  {func(data []byte) []byte { return bytes.Replace(data, []byte(`{"N":3}`), []byte(`{"N":9}`), 1) }, 1},
-		"its first damaged": {func(data []byte) []byte { return bytes.Replace(data, []byte(`{"N":1}`), []byte(`{"N":9}`), 1) }, 2},
+		"its last damaged":  {func(data []byte) []byte { return bytes.Replace(data, []byte(`{"N":3`), []byte(`{"N":9`), 1) }, 1},
+		"its first damaged": {func(data []byte) []byte { return bytes.Replace(data, []byte(`{"N":1`), []byte(`{"N":9`), 1) }, 2},
 		"a later format": {func(data []byte) []byte {
 			return bytes.Replace(data, fmt.Appendf(nil, ":%d}", Version), []byte(":9}"), 1)
 		}, 1},
