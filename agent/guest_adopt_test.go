@@ -3,12 +3,18 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/vm/guest"
 )
@@ -29,5 +35,31 @@ func TestAdoptedGuestThatHangs(t *testing.T) {
 	defer cancel()
 	if err := a.learn(ctx, g); err == nil || !strings.Contains(err.Error(), "limit ask_guest of 100ms passed") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNameOfOneThatIsLetGo: nobody gets the name of an adopted guest before its directory is gone: it would be that of
+// who has the name then, and removed with what is in it.
+func TestNameOfOneThatIsLetGo(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	g := guests.New(care.Held{Description: config.Description{Name: "web", QMP: "/run/web.sock"}, Dir: a.guestDir("web", "1"), Epoch: 1}, nil)
+	if err := errors.Join(os.MkdirAll(g.Held().Dir, 0o700), a.guests.Save(g)); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 300 { // which takes a moment to remove
+		if err := os.WriteFile(filepath.Join(g.Held().Dir, fmt.Sprint(n)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- a.letGo(g) }()
+	for a.guests.NameFree("web") != nil {
+		runtime.Gosched()
+	}
+	if _, err := os.Stat(g.Held().Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory is there still: %v", err)
+	}
+	if err := <-gone; err != nil {
+		t.Error(err)
 	}
 }

@@ -270,6 +270,8 @@ func (a *Agent) letGo(g *guests.Guest) error {
 		return a.guests.Forget(g)
 	}
 	g.CloseFiles()
+	a.guests.ExpectAgain(g) // who gets its name has this directory
+	defer a.guests.Settled(g)
 	if err := a.guests.Forget(g); err != nil {
 		return err
 	}
