@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"slices"
 	"time"
 
 	"godwit/agent/detour"
 	"godwit/agent/guests"
-	"godwit/agent/limits"
 	"godwit/migration"
 )
 
@@ -76,16 +74,6 @@ func (a *Agent) inDoubt(id string) bool {
 	defer a.mu.Unlock()
 	w, asked := a.asked[id]
 	return asked && !a.outlived(w)
-}
-
-func (a *Agent) answers(ctx context.Context, host string) error {
-	link, _, err := a.link(host)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := limits.Presence.On(ctx)
-	defer cancel()
-	return limits.Says(ctx, link.Call(ctx, http.MethodGet, "/v1/host", nil, nil))
 }
 
 // askDirectly asks one home, unless the guest moves on.

@@ -87,3 +87,14 @@ func (a *Agent) askPresence(ctx context.Context, n *api.NeighbourInfo) {
 	}
 	n.State += fmt.Sprintf(", answers in %d ms", time.Since(began).Milliseconds())
 }
+
+// answers asks a host whether it does; the error says why not.
+func (a *Agent) answers(ctx context.Context, host string) error {
+	link, _, err := a.link(host)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := limits.Presence.On(ctx)
+	defer cancel()
+	return limits.Says(ctx, link.Call(ctx, http.MethodGet, "/v1/host", nil, nil))
+}

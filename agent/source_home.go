@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,7 +25,7 @@ func (m *outgoing) settleHome(ctx context.Context) {
 	if m.plan.Network != "auto" || m.plan.Want.IsValid() {
 		return
 	}
-	if home, lender := m.goesHome(); home && (lender == "" || m.answers(ctx, lender)) {
+	if home, lender := m.goesHome(); home && (lender == "" || m.lenderAnswers(ctx, lender)) {
 		m.plan.Network, m.work.home = "tunnel", true
 		m.plan.Leases = len(current(m.plan.Held)) < len(m.plan.Held)
 	}
@@ -62,14 +61,9 @@ func (m *outgoing) goesHome() (home bool, lender string) {
 	return len(own) > 0 && (lender == "" || !slices.ContainsFunc(m.plan.Held, another)), lender
 }
 
-// answers says whether a host does.
-func (m *outgoing) answers(ctx context.Context, host string) bool {
-	ctx, cancel := limits.GiveBack.On(ctx)
-	defer cancel()
-	link, _, err := m.a.link(host)
-	if err == nil {
-		err = link.Call(ctx, http.MethodGet, "/v1/host", nil, nil)
-	}
+// lenderAnswers says whether the host that is to give addresses back does.
+func (m *outgoing) lenderAnswers(ctx context.Context, host string) bool {
+	err := m.a.answers(ctx, host)
 	if err != nil {
 		m.a.log.Info("a host that is to give addresses back does not answer", "migration", m.plan.ID, "host", host, "error", err)
 	}
