@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"godwit/agent/journal"
+	"godwit/internal/durable"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -106,7 +106,7 @@ func setAside(path, why string) (kept string, err error) {
 	if err := os.Rename(path, kept); err != nil {
 		return "", err
 	}
-	return kept, journal.SyncDir(filepath.Dir(path)) // or a host that loses its power has it by its old name again, and may remove it
+	return kept, durable.SyncDir(filepath.Dir(path)) // or a host that loses its power has it by its old name again, and may remove it
 }
 
 // removeDisks removes those that are ours, for good: none comes back with a host that loses its power. Others are their
@@ -122,7 +122,7 @@ func (a *Agent) removeDisks(disks []vm.Disk) error {
 	if len(disks) == 0 {
 		return nil
 	}
-	if lost := journal.SyncDir(a.config.StatePath("disks")); lost != nil && !errors.Is(lost, fs.ErrNotExist) {
+	if lost := durable.SyncDir(a.config.StatePath("disks")); lost != nil && !errors.Is(lost, fs.ErrNotExist) {
 		err = errors.Join(err, fmt.Errorf("remove disks: %w", lost))
 	}
 	return err

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"godwit/agent/journal"
+	"godwit/internal/durable"
 	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
@@ -77,7 +77,7 @@ func (a *Arrived) Sync(all []vm.Disk, plan migration.Plan, mark string, note fun
 			note(a.failed.Error())
 			return a.tell(mark)
 		}
-		if err := journal.SyncDir(filepath.Dir(d.Path)); err != nil {
+		if err := durable.SyncDir(filepath.Dir(d.Path)); err != nil {
 			return fmt.Errorf("sync disk %s: %w", d.ID, err)
 		}
 	}
@@ -87,21 +87,11 @@ func (a *Arrived) Sync(all []vm.Disk, plan migration.Plan, mark string, note fun
 // tell is that a disk is not whole here, which it writes down: on the disk, as a host with such a storage is soon rebooted.
 // What may not be there is removed, and written again.
 func (a *Arrived) tell(mark string) error {
-	err := writeSynced(mark, oneline.Of(a.failed.Error())+"\n")
+	err := durable.WriteFile(mark, []byte(oneline.Of(a.failed.Error())+"\n"))
 	if a.marked = err == nil; err != nil {
 		os.Remove(mark) //nolint:errcheck // it may not be there
 	}
 	return errors.Join(a.failed, err)
-}
-
-// writeSynced writes a file that a host which loses its power has.
-func writeSynced(path, text string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Sync(), f.Close(), journal.SyncDir(filepath.Dir(path)))
 }
 
 // unsynced is that a disk is not whole here, and no person has said yet that the copy at the source may go.

@@ -28,6 +28,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"godwit/internal/durable"
 )
 
 // Version of the format. 2: states have epochs, and may have been taken back or have
@@ -86,7 +88,7 @@ func Create(dir, id string) (*File, error) {
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
 	j := newFile(path, file{f})
-	if err := errors.Join(j.Append(opening{Version}, false), f.Sync(), SyncDir(dir)); err != nil {
+	if err := errors.Join(j.Append(opening{Version}, false), f.Sync(), durable.SyncDir(dir)); err != nil {
 		f.Close()
 		os.Remove(path)
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
@@ -268,7 +270,7 @@ func (j *File) Remove() error {
 		j.gone = true
 		j.f.Close() //nolint:errcheck // nobody reads it any more
 	}
-	return SyncDir(filepath.Dir(j.path))
+	return durable.SyncDir(filepath.Dir(j.path))
 }
 
 // Gone says that the file was removed, also where it may come back with a host that loses its power.
@@ -347,14 +349,4 @@ func checkVersion(body []byte) error {
 		return fmt.Errorf("written by a newer godwit (format %d, this one knows %d)", o.Version, Version)
 	}
 	return nil
-}
-
-// SyncDir makes what was created, renamed or removed in dir last.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

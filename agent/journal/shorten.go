@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"godwit/internal/durable"
 )
 
 // longest is how long a journal becomes before it begins anew, bytes: of who repairs something forward for days, such
@@ -58,7 +60,7 @@ func (j *File) name() error {
 	if !j.unnamed {
 		return nil
 	}
-	err := SyncDir(filepath.Dir(j.path))
+	err := durable.SyncDir(filepath.Dir(j.path))
 	j.unnamed = err != nil
 	return err
 }

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/durable"
 )
 
 // fileLimit bounds a file, bytes: what is longer is not read, and so not written.
@@ -70,27 +72,11 @@ func Write(path string, value any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), half+"*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, werr := tmp.Write(data)
-	err = errors.Join(werr, tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := durable.WriteFile(path, data); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }
-
-// half begins the name of a file that is not written yet.
-const half = ".tmp-"
 
 // Sweep removes what processes that were killed as they wrote have left in dir, and in the directories in it. It is for
 // who alone writes there, before it does.
@@ -104,7 +90,7 @@ func Sweep(dir string) error {
 
 // Half are the paths of what is not written yet, or never will be, in dir and in the directories in it.
 func Half(dir string) (paths []string) {
-	for _, pattern := range []string{half + "*", filepath.Join("*", half+"*")} {
+	for _, pattern := range []string{durable.Half + "*", filepath.Join("*", durable.Half+"*")} {
 		paths = append(paths, Matching(dir, pattern)...)
 	}
 	return paths
@@ -144,21 +130,12 @@ func Remove(path string) error {
 		return nil
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = durable.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	return nil
-}
-
-// syncDir makes what was renamed or removed in dir last, as journal.SyncDir does: neither package knows the other.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // DirectlyIn says whether path is that of something directly in a directory named dir, without a way

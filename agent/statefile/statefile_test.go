@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/durable"
 )
 
 // TestFileBounds: what is no file, or is too large, is neither waited for nor read.
@@ -151,7 +153,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("without a directory: %v, %v", got, err)
 	}
 	one := filepath.Join(dir, "one.json")
-	if err := errors.Join(Write(one, 1), os.WriteFile(filepath.Join(dir, half+"x"), nil, 0o600)); err != nil {
+	if err := errors.Join(Write(one, 1), os.WriteFile(filepath.Join(dir, durable.Half+"x"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := Files(dir); err != nil || !slices.Equal(got, []string{one}) {
