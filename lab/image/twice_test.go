@@ -38,6 +38,7 @@ for f in vmlinuz initrd.img init; do echo x >build/guest/$f; done
 rmdir "$0.alone"
 `, 0o755)
 	file("bin/go", "#!/bin/sh\n[ \"$1\" = list ] || echo go1\n", 0o755)
+	file("scripts/guest-program", "", 0o755)
 	file("go.mod", "", 0o644)
 	file("go.sum", "", 0o644)
 	begun := filepath.Join(root, "scripts/guest-image.log")

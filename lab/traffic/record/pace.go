@@ -22,27 +22,37 @@ func NewPace(every time.Duration, strict bool) *Pace {
 
 // Wait returns true when the next event is due, false as soon as done is closed.
 func (p *Pace) Wait(done <-chan struct{}) bool {
-	p.next = p.next.Add(p.every)
-	wait := time.Until(p.next)
-	if wait <= 0 {
-		if behind := -wait; behind > catchUp || (p.strict && behind > p.every) {
-			p.next = time.Now()
-		}
-		select {
-		case <-done:
-			return false
-		default:
-			return true
-		}
-	}
-	p.timer.Reset(wait)
 	select {
 	case <-done:
 		return false
-	case <-p.timer.C:
+	case <-p.Next():
 		return true
 	}
 }
+
+// Next returns what tells when the next event is due, for one who waits for other things, too. Each call is another event.
+func (p *Pace) Next() <-chan time.Time {
+	p.next = p.next.Add(p.every)
+	wait := time.Until(p.next)
+	if wait > 0 {
+		p.timer.Reset(wait)
+		return p.timer.C
+	}
+	if behind := -wait; behind > catchUp || (p.strict && behind > p.every) {
+		p.next = time.Now()
+	}
+	return Overdue
+}
+
+// Overdue always has something to receive.
+var Overdue = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+// Due says whether the event that Next returned is due by now.
+func (p *Pace) Due() bool { return !time.Now().Before(p.next) }
 
 // Stop frees the timer.
 func (p *Pace) Stop() { p.timer.Stop() }

@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"net"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +26,7 @@ type conn struct {
 	*net.TCPConn
 	in      *record.Reader
 	forget  func() bool // the stream's end no longer follows the services'
-	write   sync.Mutex
+	asked   []uint64    // pings that were not answered yet
 	retrans sockinfo.Retransmits
 }
 
@@ -66,32 +65,27 @@ func limitUnsent(c *net.TCPConn) {
 	}
 }
 
-// send writes buffers in one go, alone.
-func (c *conn) send(b net.Buffers) error {
-	c.write.Lock()
-	defer c.write.Unlock()
-	_, err := b.WriteTo(c.TCPConn)
-	return err
-}
-
-// answerPings reads until the client ends the stream, answering pings in turn
-// with what the service writes. It closes the socket, so that a writer ends too.
-func (c *conn) answerPings() {
+// hearPings reads until the client ends the stream, and hands its pings on until done. It closes the socket, so that who
+// writes ends, too.
+func (c *conn) hearPings(pings chan<- uint64, done <-chan struct{}) {
 	defer c.Close()
 	for {
 		f, err := c.in.Next()
 		if err != nil {
 			return
 		}
-		if f.Kind == record.Ping {
-			if c.send(net.Buffers{c.pong(nil, f.Number)}) != nil {
-				return
-			}
+		if f.Kind != record.Ping {
+			continue
+		}
+		select {
+		case pings <- f.Number:
+		case <-done:
+			return
 		}
 	}
 }
 
-// pong appends the answer to a ping. Only the goroutine that reads may call it.
+// pong appends the answer to a ping. One goroutine alone may call it.
 func (c *conn) pong(b []byte, number uint64) []byte {
 	var note record.Note
 	if info, err := sockinfo.Read(c.TCPConn); err == nil {

@@ -8,6 +8,7 @@ import (
 )
 
 const (
+	mostPings    = 16 // that wait for their answers; more wait in the socket
 	defaultEvery = 10 * time.Millisecond
 	// fullBatch is how many bytes an unpaced download writes per system call.
 	fullBatch = 64 << 10
@@ -33,21 +34,19 @@ func (c *conn) download(h record.Hello) error {
 	return c.produce(h, record.NewPace(max(every, time.Microsecond), false), 1)
 }
 
-// produce writes records until the client ends the stream, batch of them per
-// call, waiting for pace (if any) before each batch but the first.
+// produce writes records until the client ends the stream, batch of them per call, waiting for pace (if any) before
+// each batch but the first. Between them it answers the client's pings, but none before a record that is due: by that
+// the client hears that the guest lives.
 func (c *conn) produce(h record.Hello, pace *record.Pace, batch int) error {
-	gone := make(chan struct{})
-	go func() { defer close(gone); c.answerPings() }()
-	defer func() { c.Close(); <-gone }()
+	pings, gone, done := make(chan uint64, mostPings), make(chan struct{}), make(chan struct{})
+	go func() { defer close(gone); c.hearPings(pings, done) }()
+	defer func() { close(done); c.Close(); <-gone }()
 	if pace != nil {
 		defer pace.Stop()
 	}
 	heads := make([]byte, batch*record.HeaderSize)
 	bufs := make(net.Buffers, 0, 2*batch)
 	for number := uint64(0); ; {
-		if pace != nil && number > 0 && !pace.Wait(gone) {
-			return nil
-		}
 		bufs = bufs[:0]
 		for i := range batch {
 			head := heads[i*record.HeaderSize : (i+1)*record.HeaderSize]
@@ -55,8 +54,58 @@ func (c *conn) produce(h record.Hello, pace *record.Pace, batch int) error {
 			bufs = append(bufs, head, record.Payload(h.Seed, number, h.Size))
 			number++
 		}
-		if err := c.send(bufs); err != nil {
+		if _, err := bufs.WriteTo(c.TCPConn); err != nil {
 			return err
+		}
+		if more, err := c.between(pace, pings, gone); !more || err != nil {
+			return err
+		}
+	}
+}
+
+// between answers the pings that have come, and those that come until the next record is due. It says whether the
+// client still listens.
+func (c *conn) between(pace *record.Pace, pings <-chan uint64, gone <-chan struct{}) (bool, error) {
+	if pace == nil {
+		return c.await(record.Overdue, func() bool { return false }, pings, gone)
+	}
+	return c.await(pace.Next(), pace.Due, pings, gone)
+}
+
+// await is between, of a record that is due as due says. late: it is already, though due has not said so yet.
+func (c *conn) await(due <-chan time.Time, late func() bool, pings <-chan uint64, gone <-chan struct{}) (bool, error) {
+	for {
+		if err := c.answer(pings); err != nil {
+			return false, err
+		}
+		select {
+		case <-gone:
+			return false, nil
+		case <-due:
+			return true, nil
+		case n := <-pings:
+			c.asked = append(c.asked, n)
+			if late() {
+				return true, nil
+			}
+		}
+	}
+}
+
+// answer answers the pings that have come by now.
+func (c *conn) answer(pings <-chan uint64) error {
+	for {
+		for _, n := range c.asked {
+			if _, err := c.Write(c.pong(nil, n)); err != nil {
+				return err
+			}
+		}
+		c.asked = c.asked[:0]
+		select {
+		case n := <-pings:
+			c.asked = append(c.asked, n)
+		default:
+			return nil
 		}
 	}
 }
