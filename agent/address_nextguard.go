@@ -85,7 +85,11 @@ func (m *incoming) changeNext(change func([]migration.Address)) {
 	m.mu.Lock()
 	m.offer.Plan.Next = all // what the journal keeps
 	m.mu.Unlock()
+	m.rec.SetPlan(m.landed())
 }
+
+// landed is the plan for those who hear of events, such as hooks: with the addresses that the guest has here.
+func (m *incoming) landed() migration.Plan { return m.plan.Landed("", nil) }
 
 // announcedBy writes down by which ids the guest announces its next addresses, of pairs as
 // handed.NextEndpoint has them: it takes others where programs of its own have those that it was

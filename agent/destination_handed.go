@@ -63,7 +63,8 @@ func (m *incoming) writeHanded() error {
 	}
 	now := m.rec.Now()
 	m.rec.Edit(func(r *record.Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
-	m.rec.Add(record.Event{Kind: "event", Name: migration.HandoverDone, At: now})
+	told := m.landed()
+	m.rec.Add(record.Event{Kind: "event", Name: migration.HandoverDone, At: now, Network: told.Network, Next: told.Next})
 	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.Enter(migration.Settle, time.Now())
 	return nil

@@ -132,8 +132,14 @@ func (m *outgoing) ifItRuns(ctx context.Context, in migration.Input) migration.I
 // epoch, which way the guest's packets take.
 func (m *outgoing) foundAgain() {
 	m.rec.Edit(func(r *record.Report) {
-		r.Old, r.Next = m.plan.Held, m.plan.Next
+		if r.Old = m.plan.Held; !m.state.Heard() || len(r.Next) == 0 { // else it is what the guest got there
+			r.Next = m.plan.Next
+		}
 	})
+	if m.state.Heard() {
+		rep := m.rec.Snapshot()
+		m.rec.SetPlan(m.plan.Landed(rep.Network, rep.Next))
+	}
 	m.a.follow(m.rec, m.plan)
 	m.rec.Note("the source's agent was started again")
 	if m.state.Epoch == 0 { // written before states had one

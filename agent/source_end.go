@@ -165,6 +165,9 @@ func (m *outgoing) hearLanding(events []record.Event) {
 			continue // of this host's own, or told already when the release was answered
 		}
 		e.At -= int64(m.work.skew)
+		if e.Name == migration.HandoverDone { // before hooks hear of it
+			m.rec.SetPlan(m.plan.Landed(e.Network, e.Next))
+		}
 		if m.work.landing.kept++; m.work.landing.kept <= record.EventsKept {
 			m.rec.Add(e)
 		}
@@ -196,6 +199,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 		return m.refused(there.Problem)
 	}
 	m.work.needed.Store(&detour.Needed{Leased: landed.Leased, Moved: landed.Moved, Lease: landed.Lease})
+	m.rec.SetPlan(m.plan.Landed(there.Network, there.Next)) // also where its end of the handover was not heard
 	m.rec.Edit(func(r *record.Report) { r.TakeOver(there, int64(m.work.skew)) })
 	return nil
 }

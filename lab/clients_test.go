@@ -110,6 +110,7 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 		}
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: taken.AsSlice(), Mask: net.CIDRMask(32, 32)}})
 	}))
+	toldHooks := p.hearsNext(migration.HandoverDone)
 	time.Sleep(2 * time.Second) // the agent asks each second
 	p.must(p.w.agents["montreal"].client.SetBandwidth(t.Context(), id, 0))
 	rep = p.ends(id, 2*time.Minute)
@@ -121,6 +122,7 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 	if p.noted(rep, "next address "+taken.String()+" was taken"); next == taken {
 		t.Errorf("next address %s, which was taken", next)
 	}
+	toldHooks(next)
 	p.noted(rep, "name service: web.example.test. is "+next.String()+" now")
 	if got := p.resolve("web.example.test."); got != next.String() {
 		t.Errorf("the name server has %q, want %s", got, next)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/hook"
+	"godwit/internal/need"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
 	"godwit/migration"
@@ -41,6 +43,29 @@ func (p *trial) script(host string, event migration.EventName, name, body string
 	path := filepath.Join(dir, name)
 	p.must(os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755))
 	return func() { p.must(os.Remove(path)) }
+}
+
+// hearsNext has hooks of all hosts keep what they are told of an event; the result looks whether that has the guest's
+// next address.
+func (p *trial) hearsNext(event migration.EventName) (told func(next netip.Addr)) {
+	p.Helper()
+	kept := func(host string) string { return filepath.Join(p.hookDir(host), "told") }
+	for host := range p.w.agents {
+		p.script(host, event, "10-told", "cat >>"+kept(host))
+	}
+	return func(next netip.Addr) {
+		p.Helper()
+		for host := range p.w.agents {
+			want, said := fmt.Sprintf(`"next":["%s"]`, next), []byte(nil)
+			for limit := need.Patient(10 * time.Second); !strings.Contains(string(said), want); time.Sleep(50 * time.Millisecond) {
+				if limit.Over() {
+					p.Errorf("hooks of %s on %s are told %q, want %s", event, host, said, want)
+					break
+				}
+				said, _ = os.ReadFile(kept(host))
+			}
+		}
+	}
 }
 
 // TestHooks: hooks refuse, hang, are called off, and hold a running guest; and each host

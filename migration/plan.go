@@ -141,6 +141,21 @@ type Plan struct {
 // something needs it (Leases).
 func (p Plan) KeepsAddress() bool { return p.Network == "tunnel" }
 
+// Landed is the plan with what the guest got, where that is other than was agreed on: by another next address, as
+// somebody else has one, or on its old ones, as its handover failed. Empty: as it was agreed on.
+func (p Plan) Landed(network string, next []Address) Plan {
+	if network != "" {
+		p.Network = network
+	}
+	if len(next) > 0 {
+		p.Next = next
+	}
+	if p.KeepsAddress() {
+		p.Next = p.Held
+	}
+	return p
+}
+
 // OwnPath says whether memory takes our own data path.
 func (p Plan) OwnPath() bool { return p.Transfer == "lanes" || p.Multipath() }
 

@@ -21,6 +21,10 @@ type Event struct {
 	Name  migration.EventName `json:"name,omitempty"`
 	Text  string              `json:"text,omitempty"`
 	Data  json.RawMessage     `json:"data,omitempty"`
+
+	// Of HANDOVER_DONE: what the guest got, which may be other than was planned. By an agent of before that tells: empty.
+	Network string              `json:"network,omitempty"`
+	Next    []migration.Address `json:"next,omitempty"`
 }
 
 // PhaseSpan is when a phase was under way, unix ns; End is 0 while it is.

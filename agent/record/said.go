@@ -30,9 +30,7 @@ func (r *Report) Sane() {
 		s := &r.Critical[i]
 		s.Name, s.MS = oneline.Of(s.Name), max(s.MS, 0)
 	}
-	if r.Next = r.Next[:min(len(r.Next), migration.MostAddresses)]; migration.CheckAddresses(r.Next) != nil {
-		r.Next = nil
-	}
+	r.Next = saneNext(r.Next)
 	if r.Survey != nil {
 		r.Survey.Unable = saneLines(r.Survey.Unable)
 	}
@@ -55,6 +53,13 @@ func (s *Survival) Sane() {
 	}
 	s.Omitted, s.Unknown = max(s.Omitted, 0), oneline.Of(s.Unknown)
 	s.fit()
+}
+
+func saneNext(all []migration.Address) []migration.Address {
+	if all = all[:min(len(all), migration.MostAddresses)]; migration.CheckAddresses(all) != nil {
+		return nil
+	}
+	return all
 }
 
 func saneLines(all []string) []string {
@@ -102,6 +107,10 @@ func (e *EventsAnswer) Sane(host string, after int) error {
 		if one.Phase != "" && !slices.Contains(migration.Phases, one.Phase) {
 			one.Phase = ""
 		}
+		if !slices.Contains(migration.Networks, one.Network) {
+			one.Network = ""
+		}
+		one.Next = saneNext(one.Next)
 		if _, known := migration.MomentOf(one.Name); one.Name != "" && !known || !slices.Contains(eventKinds, one.Kind) {
 			one.Kind, one.Name = "note", "" // of a later release, perhaps
 		}
