@@ -52,6 +52,7 @@ func TestHooksAreToldWhatTheGuestGot(t *testing.T) {
 		"somebody has taken it": {func(m *incoming) {
 			m.changeNext(func(all []migration.Address) { all[0].Prefix = netip.MustParsePrefix("10.2.1.11/24") })
 		}, "mptcp", "10.2.1.11"},
+		"its handover failed": {(*incoming).keepAddress, "tunnel", "10.1.1.10"},
 	} {
 		a, _ := served(t)
 		m := landing(t, guests.New(care.Held{Description: config.Description{Name: "web"}}, nil))
@@ -79,6 +80,7 @@ func TestSourceHooksAreToldWhatTheGuestGot(t *testing.T) {
 		last  string       // and of MIGRATION_DONE
 	}{
 		"somebody has taken it": {record.Event{Network: "mptcp", Next: got}, "mptcp", "10.2.1.11", "10.2.1.11"},
+		"its handover failed":   {record.Event{Network: "tunnel", Next: held}, "tunnel", "10.1.1.10", "10.1.1.10"},
 		"an agent of before":    {record.Event{}, "mptcp", "10.2.1.10", "10.2.1.11"},
 		"what cannot be meant":  {record.Event{Network: "pigeon", Next: make([]migration.Address, 1)}, "pigeon", "10.2.1.10", "10.2.1.11"},
 	} {
@@ -98,11 +100,15 @@ func TestSourceHooksAreToldWhatTheGuestGot(t *testing.T) {
 		if err := m.awaitLanding(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		isTold(t, name, n, "mptcp", c.first)
+		network := "mptcp"
+		if c.there == "tunnel" {
+			network = c.there
+		}
+		isTold(t, name, n, network, c.first)
 		n.Close()
 		n = subscribed(t, a, migration.MigrationDone)
 		m.rec.Event(migration.MigrationDone)
-		isTold(t, name, n, "mptcp", c.last)
+		isTold(t, name, n, network, c.last)
 	}
 }
 

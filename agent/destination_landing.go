@@ -55,6 +55,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 // keepAddress makes this a migration that leaves the guest on its old addresses.
 func (m *incoming) keepAddress() {
 	m.plan.Network = "tunnel"
+	m.rec.SetPlan(m.landed())
 	m.rec.Edit(func(r *record.Report) { r.Network = m.plan.Network })
 }
 
