@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,8 +40,11 @@ func (a *Agent) serveAPI(ctx context.Context) error {
 func (a *Agent) localAPI() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(*http.Request) (any, error)) { mux.HandleFunc(pattern, peer.Answering(f)) }
-	handle("GET /v1/host", func(r *http.Request) (any, error) { return a.info(r.Context()), nil })
-	handle("GET /v1/guests", func(r *http.Request) (any, error) { return a.info(r.Context()).Guests, nil })
+	handle("GET /v1/host", func(r *http.Request) (any, error) { return a.info(r.Context()) })
+	handle("GET /v1/guests", func(r *http.Request) (any, error) {
+		info, err := a.info(r.Context())
+		return info.Guests, err
+	})
 	handle("GET /v1/tunnels", func(*http.Request) (any, error) { return a.tunnelUse() })
 	handle("POST /v1/guests", a.apiStartGuest)
 	handle("DELETE /v1/guests/{name}", a.apiStopGuest)
@@ -69,9 +74,12 @@ func (a *Agent) localAPI() http.Handler {
 }
 
 // info is what the host is and has. Its guests' QEMUs are asked all at once, and for a while: those of one storage that
-// hangs answer nobody.
-func (a *Agent) info(ctx context.Context) api.HostInfo {
-	all := a.guests.All()
+// hangs answer nobody. Where it is not known which guests are here that is an error: none would be taken for their end.
+func (a *Agent) info(ctx context.Context) (api.HostInfo, error) {
+	all, unknown, err := a.guestsHere()
+	if err != nil {
+		return api.HostInfo{}, err
+	}
 	info := api.HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: make([]api.GuestInfo, len(all)), Neighbours: a.neighbours()}
 	ctx, cancel := limits.Status.On(ctx)
 	defer cancel()
@@ -90,7 +98,9 @@ func (a *Agent) info(ctx context.Context) api.HostInfo {
 		})
 	}
 	asked.Wait()
-	return info
+	info.Guests = append(info.Guests, unknown...)
+	slices.SortFunc(info.Guests, func(x, y api.GuestInfo) int { return strings.Compare(x.Name, y.Name) })
+	return info, nil
 }
 
 // guestInfo is what is known of a guest without its QEMU.

@@ -83,7 +83,7 @@ func TestAskedWhileItChanges(t *testing.T) {
 			})
 		},
 		func() { a.takenAddresses() },
-		func() { a.info(t.Context()) },
+		func() { a.info(t.Context()) }, //nolint:errcheck // which there are is known
 		func() {
 			if err := a.guests.Save(g); err != nil {
 				t.Error(err)
@@ -120,7 +120,10 @@ func TestHostWithSilentGuests(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		info := a.info(t.Context())
+		info, err := a.info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		if took := time.Since(begun); took > limits.Status.For {
 			t.Errorf("it took %v", took)
 		}

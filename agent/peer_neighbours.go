@@ -18,7 +18,11 @@ import (
 )
 
 func (a *Agent) peerPresence(r *http.Request) (any, error) {
-	said := talk.Presence{Guests: len(a.guests.All()), Free: a.freeForGuests()}
+	under, unknown, err := a.guestsHere()
+	if err != nil {
+		a.log.Warn("another host asks how many guests are here", "error", err)
+	}
+	said := talk.Presence{Guests: len(under) + len(unknown), Free: a.freeForGuests()}
 	if guest := r.FormValue("guest"); guest != "" {
 		caller := peer.Caller(r)
 		said.LedOn = slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool { return d.Peer != caller && d.LeadsAway() })

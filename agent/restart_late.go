@@ -72,6 +72,7 @@ func (a *Agent) resumeLate(ctx context.Context, l *late) {
 	name := l.held.Description.Name
 	waiting := guests.New(l.held, nil)
 	a.guests.ExpectAgain(waiting) // nobody else gets its name or number, until its journals have it again
+	a.guests.NoteSilent(l.held)   // also one that had just come here
 	a.actors.Go(func() {
 		g, err := a.attachLate(ctx, l.held)
 		if err != nil && !goneForSure(err) {

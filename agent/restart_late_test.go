@@ -179,6 +179,9 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			if err := a.guests.Expect(guests.New(care.Held{Description: config.Description{Name: "web"}}, nil)); err == nil {
 				t.Error("another guest gets its name")
 			}
+			if _, unknown, err := a.guestsHere(); err != nil || len(unknown) != 1 || unknown[0].Name != "web" || unknown[0].Status != statusSilent {
+				t.Errorf("it may run here, and who asks is told of %+v, %v", unknown, err)
+			}
 			end()
 			waitFor(t, "it goes on", func() bool { return c.after(a) })
 			if unreadOf(a, plan.ID) != "" {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +71,7 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	}
 	g, err := a.guests.Find(req.Guest)
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(a.comesHere(req.Guest), err)
 	}
 	if err := a.journalLeft(req.Guest, ""); err != nil { // the next agent would not know which of them has the guest
 		return nil, err

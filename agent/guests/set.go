@@ -34,7 +34,7 @@ func In(dir string) *Set {
 	return &Set{dir: dir, byName: map[string]*Guest{}, coming: map[*Guest]bool{}, silent: map[string]care.Held{}, unsaved: map[string]*Guest{}}
 }
 
-// Find is the guest of that name that is under care. The error says which there are.
+// Find is the guest of that name that is under care. The error says which there are, or why it may be here and is not.
 func (s *Set) Find(name string) (*Guest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,6 +43,10 @@ func (s *Set) Find(name string) (*Guest, error) {
 	}
 	if err := s.isReadable(name); err != nil {
 		return nil, err
+	}
+	if _, silent := s.silent[name]; silent {
+		return nil, &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
+			"guest %s: it may run on this host, and its QEMU has not answered since the agent was started; it is asked on, see the agent's log", name)}
 	}
 	known := slices.Sorted(maps.Keys(s.byName))
 	return nil, &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf(

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"godwit/agent/care"
@@ -105,6 +107,17 @@ func (s *Set) Remembered() (out []care.Held, errs []error) {
 	s.unread = unread
 	s.mu.Unlock()
 	return out, errs
+}
+
+// Unread are the names of guests of whom what was remembered cannot be read. The error says why it is not known which
+// guests there are.
+func (s *Set) Unread() (names []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.blind != nil {
+		return nil, &migration.Problem{Code: migration.CodeInternal, Text: s.blind.Error() + ", then start the agent again"}
+	}
+	return slices.Sorted(maps.Keys(s.unread)), nil
 }
 
 // Readable says why what was remembered of a guest is not known, as a problem.

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"godwit/agent/agenttest"
+	"godwit/agent/api"
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/evacuate"
+	"godwit/agent/guests"
+	"godwit/agent/talk"
+	"godwit/migration"
+)
+
+// remembering is served with what an earlier agent remembered of its guests.
+func remembering(t *testing.T) (*Agent, *api.Client) {
+	t.Helper()
+	a, client := served(t)
+	a.config.State = t.TempDir()
+	a.guests = guests.In(a.config.StatePath("guests"))
+	a.detours, a.incoming = detour.New("", config.Network{}, nil), map[string]*incoming{}
+	return a, client
+}
+
+// remembers is a guest under that name that an earlier agent had.
+func remembers(name string) care.Held {
+	return care.Held{Description: config.Description{Name: name, Memory: 1 << 30}, Dir: "/run/guests/" + name + "-1"}
+}
+
+// TestGuestsThatMayBeHere: guests that the agent does not have under care, and that may run here all the same, are
+// listed with those that it has, and who asks for one hears why nothing is done with it.
+func TestGuestsThatMayBeHere(t *testing.T) {
+	a, client := remembering(t)
+	underCare(t, a.guests, "b-kept", guests.New(remembers("b-kept"), nil))
+	unreadable(t, a, "c-unread")
+	a.guests.NoteSilent(remembers("a-silent"))
+	a.guests.NoteSilent(remembers("b-kept")) // it answers by now
+	plan := migration.Plan{ID: "m-00000001", Guest: "d-starves", From: "rome", To: "paris", Epoch: 2}
+	m := &incoming{a: a, plan: plan, work: &destinationWork{preparation: talk.Preparation{Plan: plan, Description: config.Description{Name: "d-starves"}}}}
+	m.starving.Store(true)
+	a.incoming[plan.ID] = m
+
+	info, err := client.Host(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, g := range info.Guests {
+		got = append(got, fmt.Sprint(g.Name, " ", g.Status, " ", g.Migration, " on ", g.Host))
+	}
+	want := []string{"a-silent " + statusSilent + "  on paris", "b-kept   on paris", "c-unread " + statusUnread + "  on paris", "d-starves " + statusStarving + " m-00000001 on paris"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("listed:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if said, err := a.peerPresence(callFrom(t, "rome", "", nil)); err != nil || said.(talk.Presence).Guests != len(want) {
+		t.Errorf("told to other hosts: %+v, %v", said, err)
+	}
+	for name, c := range map[string]struct {
+		code migration.Code
+		word string
+	}{
+		"a-silent": {migration.CodeHypervisor, "its QEMU has not answered"}, "c-unread": {migration.CodeInternal, "left as it is"},
+		"d-starves": {migration.CodeBusy, "migration m-00000001 brings it to paris"}, "e-never": {migration.CodeUnknownGuest, "not under care on this host (it has: b-kept)"},
+	} {
+		_, err := client.Migrate(t.Context(), migration.Request{Guest: name, To: "rome"})
+		agenttest.Refused(t, name, err, c.code, "guest "+name, c.word)
+	}
+}
+
+// TestEvacuatedWithGuestsThatMayBeHere: a host on which guests may run that are not under care is not evacuated.
+func TestEvacuatedWithGuestsThatMayBeHere(t *testing.T) {
+	a, client := remembering(t)
+	unreadable(t, a, "db")
+	a.guests.NoteSilent(remembers("web"))
+	for _, dry := range []bool{false, true} {
+		got, err := evacuate.Run(t.Context(), client, evacuate.Request{Width: 1, DryRun: dry})
+		if err != nil || got.OK || len(got.Guests) != 2 {
+			t.Fatalf("dry run %v: %+v, %v", dry, got, err)
+		}
+		for i, word := range []string{"guest db: left as it is", "guest web: it may run on this host"} {
+			if g := got.Guests[i]; g.Outcome != "" || !strings.Contains(g.Reason, word) {
+				t.Errorf("dry run %v: %+v, want %q", dry, g, word)
+			}
+		}
+	}
+}
+
+// TestGuestsThatNobodyKnows: where it is not known which guests there are, as on storage that fails, that is said, and
+// not that there are none.
+func TestGuestsThatNobodyKnows(t *testing.T) {
+	a, client := remembering(t)
+	if err := os.WriteFile(filepath.Join(a.config.State, "guests"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := a.guests.Remembered(); len(errs) != 1 {
+		t.Fatalf("%v", errs)
+	}
+	for name, ask := range map[string]func() error{
+		"host":     func() error { _, err := client.Host(t.Context()); return err },
+		"guests":   func() error { return client.Do(t.Context(), http.MethodGet, "/v1/guests", nil, nil) },
+		"evacuate": func() error { _, err := evacuate.Run(t.Context(), client, evacuate.Request{Width: 1}); return err },
+	} {
+		agenttest.Refused(t, name, ask(), migration.CodeInternal, "which guests there are is not known", "start the agent again")
+	}
+}
