@@ -49,8 +49,11 @@ func (e *evacuation) awaitOther(ctx context.Context, name string) {
 		e.set(name, func(x *Guest) { x.Reason = fmt.Sprintf("migration %s of it: %v", g.Migration, err) })
 	case rep.Outcome == migration.Completed && rep.From == e.name, rep.Outcome == migration.InDoubt, rep.Outcome == migration.Failed:
 		e.outcome(name, rep)
-	default:
-		clock.Sleep(ctx, tryPause) // the guest is free in a moment
+	case !e.awaitFree(ctx, name, g.Migration, func() bool { return false }): // as a rule it is in a moment
+		e.set(name, func(x *Guest) {
+			x.Migration = "" // it is over
+			x.Reason = fmt.Sprintf("migration %s of it is over (%s), and has it still: its QEMU may not answer, and the guest be paused; see `godwit guest ls`, and evacuate again when it is free", rep.ID, rep.Outcome)
+		})
 	}
 }
 
@@ -112,24 +115,33 @@ func (e *evacuation) unknown(ctx context.Context, id string) bool {
 	return errors.As(err, &said) && said.Code == migration.CodeUsage
 }
 
-// otherPatience is for how long a guest is waited for with which something is done that is no migration; a plan takes half a
-// minute at most.
+// otherPatience is for how long a guest is waited for that is had by no migration under way; a plan takes half a minute
+// at most.
 const otherPatience = time.Minute
 
-// awaitUnnamed waits until that is over, or a migration has come of it: the next round looks again.
-func (e *evacuation) awaitUnnamed(ctx context.Context, name, id string) {
+// awaitFree waits until a guest is not had by id any more, or begun says that a migration has come of it: the next round
+// looks again. false: it is so still.
+func (e *evacuation) awaitFree(ctx context.Context, name, id string, begun func() bool) bool {
 	for until := time.Now().Add(otherPatience); clock.Sleep(ctx, tryPause); {
 		info, err := e.host.Host(ctx)
 		busy := slices.ContainsFunc(info.Guests, func(i api.GuestInfo) bool { return i.Name == name && i.Migration == id })
 		switch {
-		case err == nil && !busy, err == nil && !e.unknown(ctx, id):
-			return
+		case err == nil && (!busy || begun()):
+			return true
 		case time.Now().After(until):
-			e.set(name, func(x *Guest) {
-				x.Migration = "" // it is none
-				x.Reason = fmt.Sprintf("something else is being done with it (%s), and is not over; see `godwit guest ls`", id)
-			})
-			return
+			return false
 		}
 	}
+	return true // nobody waits
+}
+
+// awaitUnnamed waits for the end of what is no migration.
+func (e *evacuation) awaitUnnamed(ctx context.Context, name, id string) {
+	if e.awaitFree(ctx, name, id, func() bool { return !e.unknown(ctx, id) }) {
+		return
+	}
+	e.set(name, func(x *Guest) {
+		x.Migration = "" // it is none
+		x.Reason = fmt.Sprintf("something else is being done with it (%s), and is not over; see `godwit guest ls`", id)
+	})
 }

@@ -1,6 +1,7 @@
 package evacuate
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,40 @@ func TestPlannedGuests(t *testing.T) {
 			}
 			if got := words(result); !strings.HasPrefix(got, want) || !result.OK && result.Guests[0].Migration != "" {
 				t.Errorf("%s (%q), want %s", got, result.Guests[0].Migration, want)
+			}
+		})
+	}
+}
+
+// TestNotFreeAfterItsMigration: a guest whose migration by somebody else came to nothing, and which that has still, as
+// its QEMU does not answer and it could not be continued, is waited for, and not for ever.
+func TestNotFreeAfterItsMigration(t *testing.T) {
+	const stays = "idle→b completed\nweb→ migration m-0000000a of it is over (aborted), and has it still"
+	for after, want := range map[time.Duration]string{10 * time.Second: "idle→b completed\nweb→b completed", time.Hour: stays} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			h := &aHost{guests: guests("idle", "web")}
+			h.ends = func(id, _ string) (migration.Outcome, error) {
+				if id == "m-0000000a" {
+					return migration.Aborted, nil
+				}
+				return migration.Completed, nil
+			}
+			h.mu.Lock()
+			h.begin("m-0000000a", "web", "a", "d")
+			h.mu.Unlock()
+			synctest.Wait()
+			h.guests[1].Migration = "m-0000000a"
+			free := time.AfterFunc(after, func() {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.guests[len(h.guests)-1].Migration = ""
+			})
+			defer free.Stop()
+			result, err := Run(ctx, h, Request{To: "b", Width: 1})
+			if got := words(result); err != nil || ctx.Err() != nil || !strings.HasPrefix(got, want) || result.OK != (want != stays) || !result.OK && result.Guests[1].Migration != "" {
+				t.Errorf("free after %v: ok %v, %v, %v\n%s\nwant\n%s", after, result.OK, err, ctx.Err(), got, want)
 			}
 		})
 	}
