@@ -151,6 +151,9 @@ func (f *file) image(o *object, g *Guest) {
 	if g.Agent == "dhcp" && o.has("run") {
 		o.wrong("run", "nobody in "+o.what+" can be asked to run something (agent: dhcp)", "no run, or another agent")
 	}
+	if site, ok := f.out.SiteOf(g.Site); ok && g.Agent == "dhcp" && !f.misread[site.Name] && site.GuestV6.IsValid() && !site.GuestV4.IsValid() {
+		o.wrong("agent", fmt.Sprintf("agent of %s is dhcp, which gives IPv4 addresses alone, and site %s has no v4 guest_net", o.what, site.Name), "a site with one, or another agent")
+	}
 	g.Memory = o.memory(512 << 20)
 	if g.Memory < minDebian {
 		o.wrong("memory", fmt.Sprintf("memory of %s is %d MiB", o.what, g.Memory>>20), fmt.Sprintf("%d MiB or more with image %s", minDebian>>20, g.Image))
@@ -245,6 +248,7 @@ func (f *file) readTraffic(n ast.Node) {
 	}
 	t.Silent = o.flag("silent")
 	f.family(o, &t)
+	f.served(o, t)
 	f.command(o, &t)
 	f.idle(o, t.Kind)
 	f.out.Traffic = append(f.out.Traffic, t)
@@ -290,6 +294,21 @@ func (f *file) family(o *object, t *Traffic) {
 	if ok && (t.Family == "v4" && !site.GuestV4.IsValid() || t.Family == "v6" && !site.GuestV6.IsValid()) {
 		o.wrong("family", fmt.Sprintf("family of %s is %s, but site %s of guest %s has no %s guest_net",
 			o.what, t.Family, site.Name, t.Guest, t.Family), "a family of that site's guest_net")
+		return
+	}
+	if t.Family == "v6" && site.GuestV4.IsValid() && g.Agent == "dhcp" { // else its agent is wrong already
+		o.wrong("family", fmt.Sprintf("family of %s is v6, but guest %s has IPv4 addresses alone (agent: dhcp)", o.what, t.Guest), "v4, or a guest with another agent")
+	}
+}
+
+// served checks that the guest has a server for it: one of iperf3 serves one flow, and a guest in which nobody can be
+// asked to run another has that alone.
+func (f *file) served(o *object, t Traffic) {
+	g, _ := f.out.Guest(t.Guest)
+	if t.Kind == "iperf3" && g.Agent == "dhcp" &&
+		slices.ContainsFunc(f.out.Traffic, func(other Traffic) bool { return other.Kind == t.Kind && other.Guest == t.Guest }) {
+		o.wrong("kind", fmt.Sprintf("%s is another of kind iperf3 to guest %s, in which nobody can be asked to run a second server (agent: dhcp)", o.what, t.Guest),
+			"one of them, or a guest with another agent")
 	}
 }
 
