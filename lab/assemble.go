@@ -20,6 +20,7 @@ func (r *run) assemble(ctx context.Context, timedOut bool) *report.Report {
 		TimedOut: timedOut, Unreached: r.unreached(), Troubles: r.troubles, Machine: machine(r.w),
 		LinkDrops: r.links.drops,
 	}
+	r.disown(ctx)
 	for _, m := range r.moves {
 		one := r.migrationReport(ctx, m)
 		one.Notes = slices.Concat(one.Notes, m.remarks)

@@ -2,9 +2,13 @@ package lab
 
 import (
 	"context"
+	"math"
+	"net/netip"
+	"slices"
 	"time"
 
 	"godwit/agent/record"
+	"godwit/internal/lists"
 	"godwit/lab/report"
 	"godwit/migration"
 )
@@ -53,6 +57,40 @@ func (r *run) fillSilence(ctx context.Context, out *report.Migration, m *move) {
 	}
 	ms := float64(d) / 1e6
 	out.NextSilentMS = &ms
+}
+
+// disown has the probers forget what other machines replied to them: one that took a next address after the check was
+// asked for the guest until its handover was done.
+func (r *run) disown(ctx context.Context) {
+	for i, m := range r.moves {
+		p, others := r.w.probers[m.guest], m.others()
+		if p == nil || len(others) == 0 {
+			continue
+		}
+		to := int64(math.MaxInt64) // it may get that address by the next one
+		if next := slices.IndexFunc(r.moves[i+1:], func(o *move) bool { return o.guest == m.guest }); next >= 0 {
+			to = r.moves[i+1+next].asked.UnixNano()
+		}
+		p.WaitFor(ctx, m.over.UnixNano())
+		p.Disown(others, m.asked.UnixNano(), to)
+	}
+}
+
+// others are the addresses that were asked for the guest as it moved, and that it did not get.
+func (m *move) others() []netip.Addr {
+	rep := m.told()
+	if rep == nil || m.early == nil {
+		return nil
+	}
+	its := targets(rep.Old, m.early.Old)
+	switch rep.Outcome {
+	case migration.Completed:
+		its = append(its, targets(rep.Next)...)
+	case migration.Aborted: // it has stayed
+	default: // what it got is not known
+		return nil
+	}
+	return lists.Without(targets(m.early.Next), its)
 }
 
 // changesAddress says whether a migration left its guest with a next address.

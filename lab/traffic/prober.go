@@ -161,6 +161,13 @@ func (r *Prober) Silence(addrs []netip.Addr, from, to, end int64) (time.Duration
 	return silence(of, r.spells, from, to, min(r.until, end))
 }
 
+// Disown forgets what some addresses replied in [from, to), unix ns: another machine had them.
+func (r *Prober) Disown(addrs []netip.Addr, from, to int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.replies = slices.DeleteFunc(r.replies, func(x Reply) bool { return x.Time >= from && x.Time < to && slices.Contains(addrs, x.Target) })
+}
+
 // ProbePoint is one step of a prober's picture.
 type ProbePoint struct {
 	Time int64 `json:"time"` // the step's begin, unix ns

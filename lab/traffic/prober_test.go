@@ -151,6 +151,19 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// TestDisown: what another machine replied at an address, while it had that, is no reply of the guest's.
+func TestDisown(t *testing.T) {
+	its, others := netip.MustParseAddr("10.2.1.11"), netip.MustParseAddr("10.2.1.10")
+	reply := func(of netip.Addr, at int64) Reply { return Reply{of, at - 1, at} }
+	p := &Prober{spells: []spell{{90, 0}}, until: 1000, replies: []Reply{
+		reply(others, 95), reply(its, 100), reply(others, 150), reply(others, 250), reply(its, 300), reply(others, 310),
+	}}
+	p.Disown([]netip.Addr{others}, 100, 310)
+	if d, known := p.Downtime(120, 260, 2000); d != 200 || !known || len(p.replies) != 4 {
+		t.Errorf("%d ns, %v; %v are left", d, known, p.replies)
+	}
+}
+
 // TestProberRests: it asks on until a reply that is later, and what was set meanwhile holds.
 func TestProberRests(t *testing.T) {
 	need.Lab(t)
