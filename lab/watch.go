@@ -246,7 +246,10 @@ func (r *run) reportOf(ctx context.Context, m *move, e record.Event) (record.Rep
 // has afterwards. So the router at the destination is asked for one that nobody has yet, over and over, and agents are
 // to see to it that it knows better when clients come.
 func asked(since migration.EventName, rep *record.Report) []netip.Addr {
-	if since == migration.HandoverDone {
+	switch {
+	case since == migration.HandoverDone && rep.Network == "tunnel": // also where the handover failed, and the next one was taken back
+		return targets(current(rep.Old))
+	case since == migration.HandoverDone:
 		return targets(rep.Next)
 	}
 	return targets(current(rep.Old), rep.Next)

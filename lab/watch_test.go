@@ -87,13 +87,17 @@ func TestTargets(t *testing.T) {
 // TestAsked: a guest is asked at both addresses while it moves, and then at the one that it has.
 func TestAsked(t *testing.T) {
 	old, next := netip.MustParsePrefix("10.1.1.10/24"), netip.MustParsePrefix("10.2.1.10/24")
-	rep := record.Report{Old: []migration.Address{{Prefix: old}}, Next: []migration.Address{{Prefix: next}}}
-	for since, want := range map[migration.EventName][]netip.Addr{
-		migration.MigrationStart: {old.Addr(), next.Addr()},
-		migration.HandoverDone:   {next.Addr()},
+	for _, c := range []struct {
+		since   migration.EventName
+		network string // tunnel: its handover failed
+		want    []netip.Addr
+	}{
+		{migration.MigrationStart, "mptcp", []netip.Addr{old.Addr(), next.Addr()}},
+		{migration.HandoverDone, "mptcp", []netip.Addr{next.Addr()}}, {migration.HandoverDone, "tunnel", []netip.Addr{old.Addr()}},
 	} {
-		if got := asked(since, &rep); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", since, got, want)
+		rep := record.Report{Network: c.network, Old: []migration.Address{{Prefix: old}}, Next: []migration.Address{{Prefix: next}}}
+		if got := asked(c.since, &rep); !slices.Equal(got, c.want) {
+			t.Errorf("%s, network %s: %v, want %v", c.since, c.network, got, c.want)
 		}
 	}
 }
