@@ -22,7 +22,7 @@ import (
 // perform does one effect. Each is idempotent, and ends soon after ctx does.
 func (m *outgoing) perform(ctx context.Context, e migration.Effect) error {
 	limit := m.limitOf(e)
-	if limit.For > 0 {
+	if limit.For > 0 && e != migration.Flip { // each try of which has it
 		var cancel context.CancelFunc
 		ctx, cancel = limit.On(ctx)
 		defer cancel()
@@ -139,8 +139,8 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 	return m.link.Call(ctx, http.MethodPost, urlOf(m.plan.ID, what), request, answer)
 }
 
-// flip sends the guest's packets to the destination, where they wait.
-func (m *outgoing) flip(ctx context.Context) error {
+// tryFlip does what flip is for. The error is errNoLane where that is to be tried again once memory is carried.
+func (m *outgoing) tryFlip(ctx context.Context) error {
 	m.work.spread = m.link.Spread()
 	if err := m.comeToRest(ctx); err != nil {
 		return err
@@ -169,11 +169,14 @@ func (m *outgoing) comeToRest(ctx context.Context) error {
 	}
 	told := m.tellClients(ctx)
 	m.settleMemory(ctx)
-	if err := m.stillCopies(ctx); err != nil {
-		return err
+	err := m.stillCopies(ctx)
+	if err == nil && m.laneless() {
+		err = errNoLane
 	}
-	told()
-	return nil
+	if err == nil {
+		told()
+	}
+	return err
 }
 
 // awaitUnderway returns when what the destination had sent here, before it took an address

@@ -27,12 +27,15 @@ const (
 )
 
 // copyFlushed copies memory, and keeps disks flushed meanwhile.
-func (m *outgoing) copyFlushed(ctx context.Context) error {
+func (m *outgoing) copyFlushed(ctx context.Context) error { return m.keepFlushed(ctx, m.copyMemory) }
+
+// keepFlushed keeps disks flushed while do copies.
+func (m *outgoing) keepFlushed(ctx context.Context, do func(context.Context) error) error {
 	flushing, cancel := context.WithCancel(ctx)
 	flushed := make(chan struct{})
 	go func() { defer close(flushed); m.work.mirrors.KeepFlushed(flushing) }()
 	defer func() { cancel(); <-flushed }()
-	return m.copyMemory(ctx)
+	return do(ctx)
 }
 
 // copyMemory sends memory, round after round, until what is left fits the budget.
@@ -195,6 +198,9 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		}
 		if !m.lanesReady() {
 			continue
+		}
+		if m.plan.Mode == "stopcopy" { // whatever is left
+			return nil
 		}
 		gives, gave := m.bandwidth.GaveWay()
 		look.At, look.Pause = time.Since(begun)-(gave-gaveBefore), policy.Pause(p.Throttled, vm.ThrottleRuns)

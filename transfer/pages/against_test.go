@@ -78,6 +78,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 						m.from = min(m.from, f)
 					}
 				}
+			case 5, 6:
+				m.from = 0
+				m.store.GoOn()
 			}
 		},
 		"": m.check,

@@ -14,7 +14,7 @@ func (s *Store) skips(class int) bool {
 	return s.skip > 0 && Floor(class) >= s.skip && !s.stopped && !s.refused
 }
 
-// Settle says that Stop comes soon: from now on a page goes once at most, counting the frames that are not
+// Settle says that Stop comes soon, see also GoOn: from now on a page goes once at most, counting the frames that are not
 // acknowledged, and when it is written again it waits for Stop. It would be written once more before that anyway,
 // and then travel whole, beside a version of it that is under way; so it is a difference to one that arrived.
 // A page that was missed is whole in any case, and goes. At most so many are kept: what they take of the pause is not
@@ -44,7 +44,16 @@ func (s *Store) holdsBack(p *page) bool {
 	return s.settleFrom > 0 && p.last >= s.settleFrom && s.heldBack.count < s.settleMost && !p.is(whole) && !s.stopped
 }
 
-// Hold keeps all that waits until Stop.
+// GoOn ends what Settle and Hold began: Stop does not come soon after all.
+func (s *Store) GoOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleFrom, s.hold = 0, false
+	s.free(s.heldBack)
+	signal(s.ready)
+}
+
+// Hold keeps all that waits until Stop, or GoOn.
 func (s *Store) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -340,13 +340,17 @@ func (s *Store) Stop() {
 
 func (s *Store) stop() {
 	s.stopped = true
-	for _, held := range []*set{s.blocked, s.heldBack} {
-		for n, ok := held.next(0); ok; n, ok = held.next(n) {
-			held.remove(n)
-			s.queueOf(&s.pages[n]).add(n)
-		}
-	}
+	s.free(s.blocked)
+	s.free(s.heldBack)
 	signal(s.ready)
+}
+
+// free makes all that a set keeps available.
+func (s *Store) free(held *set) {
+	for n, ok := held.next(0); ok; n, ok = held.next(n) {
+		held.remove(n)
+		s.queueOf(&s.pages[n]).add(n)
+	}
 }
 
 // PostCopy says that the guest runs at the destination: pages go as takeForGuest says. It implies

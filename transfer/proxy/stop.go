@@ -19,7 +19,7 @@ const (
 
 // Settle says that the guest will be stopped soon. From now on what it writes to again and again is kept for the
 // pause, and Settle returns when the versions of it that were under way have arrived, so that the last ones travel as
-// differences: after a round of QEMU's and a round trip, or when ctx ends. It can't be taken back.
+// differences: after a round of QEMU's and a round trip, or when ctx ends. See GoOn.
 func (s *Source) Settle(ctx context.Context) {
 	store := s.known()
 	if store == nil {
@@ -74,7 +74,7 @@ const (
 
 // Drain is Settle for a guest whose rest follows it: nothing goes any more before it is stopped, and Drain returns when
 // little is under way, or when ctx ends. That has to be there, and in QEMU, before the guest runs; of pages that
-// the destination knows it is many for few bytes. It can't be taken back.
+// the destination knows it is many for few bytes. See GoOn.
 func (s *Source) Drain(ctx context.Context) {
 	store := s.known()
 	if store == nil {
@@ -85,6 +85,14 @@ func (s *Source) Drain(ctx context.Context) {
 	defer cancel()
 	for store.Progress().InFlight > drainLeft && s.pause(ctx, settleLook) {
 	}
+}
+
+// GoOn is for a guest that is not stopped soon after all: what Settle or Drain began ends, and all that waits goes again.
+func (s *Source) GoOn() {
+	if store := s.known(); store != nil {
+		store.GoOn()
+	}
+	s.settling.Store(false)
 }
 
 // Hurry begins the stop phase: call it when the guest is about to be stopped. Reading
