@@ -42,7 +42,7 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *
 	if m.plan.Mode == "postcopy" { // what was written meanwhile has to be read, too
 		early = m.work.rounds.Enough(look.At, m.plan.Downtime)
 	}
-	early = early || verdict == policy.GiveUp || m.work.early // before hooks held the guest, too
+	early = early || verdict == policy.GiveUp || m.work.early || m.work.rounds.Ahead() // before hooks held the guest, too
 	switch {
 	case !early || m.opaque():
 		return verdict
@@ -50,6 +50,8 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *
 		return policy.GiveUp
 	case m.plan.Mode == "hybrid" && copying.Fits():
 		return policy.Go
+	case m.plan.Mode == "hybrid" && !m.readAhead():
+		return policy.Wait
 	}
 	why := fmt.Sprintf("after %.1f s the guest writes %.1f MB/s, the paths carry %.1f MB/s, and %.1f MB are left, a pause of %v: the downtime budget of %v is not met by copying first",
 		look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, look.Downtime(copying.RTT).Round(time.Millisecond), m.plan.Downtime)

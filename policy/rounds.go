@@ -11,6 +11,7 @@ type Rounds struct {
 	firstRead    uint64        // Look.Read as it ended
 	firstSent    time.Duration // when that was sent, since the copy began; 0: it was not
 	took, before time.Duration // the last whole one, and the one before
+	ahead        int64         // the one that was under way when ReadAhead was first called; 0: it was not
 }
 
 // See takes a look, at a time since the copy began.
@@ -66,10 +67,35 @@ func (r *Rounds) Past(at time.Duration, rounds float64) bool {
 // Enough says whether a guest whose rest follows it (mode postcopy) may be stopped: the last round was short for its
 // budget, or is hardly shorter than the one before, or they have taken FollowRounds in all.
 func (r *Rounds) Enough(at, budget time.Duration) bool {
-	if r.round < 2 {
+	return r.round >= 2 && (r.short(1, budget) || at > time.Duration(FollowRounds*float64(r.firstTook)))
+}
+
+// ReadAhead says that rounds are read as fast as the hypervisor writes them from now on, and whether they were not
+// before.
+func (r *Rounds) ReadAhead() (begins bool) {
+	if r.ahead > 0 {
 		return false
 	}
-	short := r.took <= time.Duration(shortRound*float64(budget))
-	last := r.round > 2 && float64(r.took) > shrinking*float64(r.before)
-	return short || last || at > time.Duration(FollowRounds*float64(r.firstTook))
+	r.ahead = max(1, r.round)
+	return true
+}
+
+// Ahead says whether ReadAhead was called.
+func (r *Rounds) Ahead() bool { return r.ahead > 0 }
+
+// CaughtUp is Enough of rounds that are read ahead: the one that was under way then says nothing.
+func (r *Rounds) CaughtUp(budget time.Duration) bool {
+	return r.ahead > 0 && r.short(r.ahead+1, budget)
+}
+
+// short says whether the last round, if it is of that number or later, was short for its budget, or is hardly shorter
+// than the one before.
+func (r *Rounds) short(from int64, budget time.Duration) bool {
+	switch whole := r.round - from; {
+	case whole >= 1 && r.took <= time.Duration(shortRound*float64(budget)):
+		return true
+	case whole >= 2:
+		return float64(r.took) > shrinking*float64(r.before)
+	}
+	return false
 }

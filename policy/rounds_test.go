@@ -34,3 +34,33 @@ func TestRoundsEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestRoundsCaughtUp: what the rest of hybrid waits for, once all is read ahead in the second round.
+func TestRoundsCaughtUp(t *testing.T) {
+	type look struct{ at, round int64 }
+	for name, c := range map[string]struct {
+		looks []look
+		want  bool
+	}{
+		"the round under way":         {[]look{{15000, 2}}, false},
+		"that ended":                  {[]look{{15010, 3}}, false},
+		"and one that took long":      {[]look{{15010, 3}, {16000, 4}}, false},
+		"and one that was short":      {[]look{{15010, 3}, {15080, 4}}, true},
+		"less each time":              {[]look{{15010, 3}, {16000, 4}, {16400, 5}}, false},
+		"not less any more":           {[]look{{15010, 3}, {16000, 4}, {16900, 5}}, true},
+		"less, and then that is said": {[]look{{15010, 3}, {16000, 4}, {16400, 5}, {16470, 6}}, true},
+	} {
+		var r Rounds
+		r.See(0, 1)
+		r.See(9*time.Second, 2)
+		if r.CaughtUp(300*time.Millisecond) || r.Ahead() || !r.ReadAhead() || r.ReadAhead() || !r.Ahead() {
+			t.Errorf("%s: it begins otherwise: %+v", name, r)
+		}
+		for _, l := range c.looks {
+			r.See(time.Duration(l.at)*time.Millisecond, l.round)
+		}
+		if got := r.CaughtUp(300 * time.Millisecond); got != c.want {
+			t.Errorf("%s: caught up %v, want %v: %+v", name, got, c.want, r)
+		}
+	}
+}

@@ -18,9 +18,17 @@ func Buffer(plan migration.Plan, memory int64) int64 {
 	case plan.Buffer > 0:
 		return plan.Buffer
 	case plan.Mode == "postcopy":
-		return withinFree(memory+leastBuffer, memory, 0.5)
+		return FollowBuffer(plan, memory)
 	}
 	return withinFree(min(max(memory/2, leastBuffer), proxy.DefaultBuffer), memory, 0.5)
+}
+
+// FollowBuffer is that of one whose rest is to follow it: all is read before it is stopped.
+func FollowBuffer(plan migration.Plan, memory int64) int64 {
+	if plan.Buffer > 0 {
+		return plan.Buffer
+	}
+	return withinFree(memory+leastBuffer, memory, 0.5)
 }
 
 // RefillBuffer is for what a guest misses at its destination, of which all may be read long before it is sent: the file

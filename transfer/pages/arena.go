@@ -40,8 +40,26 @@ func NewArena(memory int64, grow func(bytes int) ([]byte, error), spill Spill) *
 	if grow == nil {
 		grow = func(n int) ([]byte, error) { return make([]byte, n), nil }
 	}
-	bound := Slot(min(max(memory/Size, 1), 1<<31))
+	bound := boundOf(memory)
 	return &Arena{bound: bound, grow: grow, spill: spill, fresh: 1, far: bound + 1}
+}
+
+func boundOf(memory int64) Slot { return Slot(min(max(memory/Size, 1), 1<<31)) }
+
+// enlarge gives it that much memory, where it has less, and the spill was not used: its slots come after those in
+// memory.
+func (a *Arena) enlarge(memory int64) {
+	bound := boundOf(memory)
+	if bound <= a.bound || a.far != a.bound+1 {
+		return
+	}
+	if last := int(a.bound-1) / chunkSlots; last < len(a.chunks) { // which has no room for those that would come next
+		for ; a.fresh <= a.bound; a.fresh++ {
+			a.free = append(a.free, a.fresh)
+		}
+		a.fresh = Slot(last+1)*chunkSlots + 1
+	}
+	a.bound, a.far = bound, bound+1
 }
 
 // allocate returns a slot in memory, or 0 if there is none free.

@@ -106,6 +106,8 @@ type Progress struct {
 	// Held: bytes of memory in use by contents; Spilled: bytes in the spill file;
 	// SpilledMost: how many there ever were.
 	Held, Spilled, SpilledMost int64
+	// Full: there was no room for the last page that was put.
+	Full bool
 	// Rounds: how many pages each round brought, the current one last, of at most the last
 	// MaxRounds. A round begins when page numbers start again from below.
 	Rounds []uint64

@@ -57,6 +57,7 @@ func (s *Store) Progress() Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.counts
+	c.Full = s.refused
 	c.Zeros, c.Kept, c.Behind = s.zeros.count, s.heldBack.count, s.blocked.count
 	for class := range Classes {
 		if s.skips(class) {

@@ -363,6 +363,15 @@ func (s *Store) PostCopy() {
 	s.stop()
 }
 
+// Enlarge gives contents that much memory, bytes, where they had less.
+func (s *Store) Enlarge(memory int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.arena.enlarge(memory)
+	s.refused = false
+	signal(s.room)
+}
+
 // Ready is signalled when there may be something to take; one goroutine may wait for it,
 // or several that take alike: each that gets a full frame wakes another.
 func (s *Store) Ready() <-chan struct{} { return s.ready }

@@ -53,7 +53,7 @@ func (s *Source) restrain() error {
 			s.sender.Deep(p.Round <= 1)
 			s.keepHot(p)
 		}
-		if s.config.Eager {
+		if s.config.Eager || s.eager.Load() {
 			return nil
 		}
 		wanted := max(leastAhead, s.guestRate()*ahead.Seconds())

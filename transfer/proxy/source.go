@@ -60,6 +60,7 @@ type Source struct {
 	once     sync.Once
 	early    atomic.Bool   // the guest may run before its pages are there
 	settling atomic.Bool   // Settle was called
+	eager    atomic.Bool   // ReadAhead was called
 	ended    chan struct{} // closed: QEMU has said END
 	shut     chan struct{} // closed: the destination's QEMU has said SHUT, it has every page
 	shutOnce sync.Once

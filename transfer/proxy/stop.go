@@ -87,7 +87,17 @@ func (s *Source) Drain(ctx context.Context) {
 	}
 }
 
-// GoOn is for a guest that is not stopped soon after all: what Settle or Drain began ends, and all that waits goes again.
+// ReadAhead has QEMU's stream read as fast as it is written from now on, see SourceConfig.Eager, and gives pages that
+// much memory, bytes, where they had less.
+func (s *Source) ReadAhead(buffer int64) {
+	if store := s.known(); store != nil {
+		store.Enlarge(buffer)
+	}
+	s.eager.Store(true)
+}
+
+// GoOn is for a guest that is not stopped soon after all: what Settle or Drain began ends, and all that waits goes
+// again.
 func (s *Source) GoOn() {
 	if store := s.known(); store != nil {
 		store.GoOn()
