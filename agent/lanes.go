@@ -43,7 +43,7 @@ func (m *outgoing) openLanes() error {
 	}
 	c := proxy.SourceConfig{
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
-		Limit: m.bandwidth.Share(), Postcopy: mayHandEarly(m.plan), Eager: m.plan.Mode == "postcopy",
+		Limit: m.bandwidth.Share(), Postcopy: mayHandEarly(m.plan), Eager: m.plan.Mode == "postcopy", Stopped: m.plan.Mode == "stopcopy",
 		Buffer: datapath.Buffer(m.plan, m.work.facts.Memory),
 	}
 	var share *lanes.Share

@@ -78,7 +78,10 @@ func (m *model) actions() map[string]func(*rapid.T) {
 						m.from = min(m.from, f)
 					}
 				}
-			case 5, 6:
+			case 5:
+				m.stopped = true
+				m.store.Halt()
+			case 6, 7:
 				m.from = 0
 				m.store.GoOn()
 			}

@@ -78,3 +78,11 @@ func (s *Store) Arrived(frame uint64) bool {
 	}
 	return true
 }
+
+// Halt is Stop of a guest of which little was read before: Put accepts no more than there is room for until End, as
+// before. What is not sent yet waits with the hypervisor then, and not in the spill.
+func (s *Store) Halt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+}

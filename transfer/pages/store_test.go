@@ -189,6 +189,31 @@ func TestAskedAgainAndAgain(t *testing.T) {
 	}
 }
 
+// TestHaltWaitsForRoom: what is put after Halt goes to no spill before End, and all that was put before goes.
+func TestHaltWaitsForRoom(t *testing.T) {
+	s := New(10, NewArena(Size, nil, memoryFile{}))
+	s.Hold()
+	if err := s.Put(0, content(1)); err != nil {
+		t.Fatal(err)
+	}
+	s.Halt()
+	if err := s.Put(1, content(2)); !errors.Is(err, ErrFull) || s.Progress().Spilled > 0 {
+		t.Fatalf("%v, %d bytes in the spill", err, s.Progress().Spilled)
+	}
+	f := mustTake(t, s, 4)
+	s.Sent(f)
+	if err := s.Acked(f.Number); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(1, content(2)); err != nil {
+		t.Errorf("there is room, and it is not put: %v", err)
+	}
+	s.End()
+	if err := s.Put(2, content(3)); err != nil || s.Progress().Spilled != Size {
+		t.Errorf("after End: %v, %d bytes in the spill", err, s.Progress().Spilled)
+	}
+}
+
 func TestFullWithoutSpill(t *testing.T) {
 	s := New(10, NewArena(Size, nil, nil))
 	if err := s.Put(0, content(1)); err != nil {

@@ -15,7 +15,7 @@
 //
 // SWITCHOVER_ACK is kept back until AllowSwitchover. Settle lets what the guest always writes
 // to come to rest before it is stopped. Hurry begins the stop phase, in which reading never
-// waits. What QEMU writes after END is taken at once (it holds its big lock then); what memory
+// waits, but for room where the guest is stopped before its memory was read (Stopped). What QEMU writes after END is taken at once (it holds its big lock then); what memory
 // has no room for is spilled. The tail goes on every lane. When all that waits was sent, End
 // tells the number of the last frame, and the destination, when it has all of them, writes END
 // and tail to its QEMU. Both QEMUs then close by themselves: SHUT goes back on the return path.

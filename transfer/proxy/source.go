@@ -33,6 +33,7 @@ type SourceConfig struct {
 	Spill    string        // directory for what has no room there
 	Postcopy bool          // PostCopy may be called; the Destination must be told as well
 	Eager    bool          // read as fast as QEMU writes: Buffer should hold all of the guest
+	Stopped  bool          // the guest is stopped before its memory was read (mode stopcopy), and that waits for room then
 	Keep     *visit.Writer // gets memory as it was before the stop phase; nil: nothing is kept. Closed by who made it
 	Budget   time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
 	// Refill: the guest runs at the destination, and pages of it were lost on their way, or
@@ -242,7 +243,7 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 	s.store, s.prologue = store, pro
 	s.mu.Unlock()
 	if s.stopping() {
-		store.Stop()
+		s.stopStore(store)
 	}
 	if s.config.Refill {
 		s.beginRefill(pro.Blocks.Pages())

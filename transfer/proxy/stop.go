@@ -106,7 +106,7 @@ func (s *Source) GoOn() {
 }
 
 // Hurry begins the stop phase: call it when the guest is about to be stopped. Reading
-// waits for nothing any more, and frames go where they arrive first. It never blocks.
+// waits for nothing any more, but see SourceConfig.Stopped, and frames go where they arrive first. It never blocks.
 func (s *Source) Hurry() {
 	s.once.Do(func() {
 		close(s.hurried)
@@ -115,10 +115,20 @@ func (s *Source) Hurry() {
 		store := s.store
 		s.mu.Unlock()
 		if store != nil {
-			store.Stop()
+			s.stopStore(store)
 		}
 		s.sender.Hurry(s.Stats().Queue)
 	})
+}
+
+// stopStore has it send all that waits. Of a guest that stands still for all of its memory the paths have enough to send
+// for as long as that has no room, and QEMU holds no lock before END.
+func (s *Source) stopStore(store *pages.Store) {
+	if s.config.Stopped {
+		store.Halt()
+	} else {
+		store.Stop()
+	}
 }
 
 // stopping says whether the stop phase has begun.
