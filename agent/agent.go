@@ -34,6 +34,7 @@ import (
 	"godwit/agent/addresses"
 	"godwit/agent/boots"
 	"godwit/agent/config"
+	"godwit/agent/datapath"
 	"godwit/agent/detour"
 	"godwit/agent/ends"
 	"godwit/agent/guests"
@@ -75,6 +76,7 @@ type Agent struct {
 
 	book       *addresses.Book    // of addresses that guests may be given
 	endpoints  uplinks.Endpoints  // of MPTCP, for memory
+	buffers    datapath.Buffers   // of what guests here send
 	meters     *uplinks.Meters    // of what leaves by the uplinks; nil: not yet
 	shares     uplinks.WireShares // of the bytes that they count, each migration's
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks

@@ -44,7 +44,6 @@ func (m *outgoing) openLanes() error {
 	c := proxy.SourceConfig{
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
 		Limit: m.bandwidth.Share(), Postcopy: mayHandEarly(m.plan), Eager: m.plan.Mode == "postcopy", Stopped: m.plan.Mode == "stopcopy",
-		Buffer: datapath.Buffer(m.plan, m.work.facts.Memory),
 	}
 	var share *lanes.Share
 	if m.plan.Multipath() {
@@ -62,11 +61,16 @@ func (m *outgoing) openLanes() error {
 	m.beginWire()
 	m.work.visit = m.beginVisit()
 	c.Keep = m.work.visit
+	buffer := m.a.buffers.New(m.plan, m.work.facts.Memory)
+	c.Buffer = buffer.Bytes()
 	lanes, err := proxy.ListenSource(m.a.ctx, c)
 	if err != nil {
+		buffer.End()
 		m.endVisit(false)
 		return err
 	}
+	buffer.Fills(lanes)
+	m.work.buffer = buffer
 	m.followLanes(lanes, share)
 	m.work.forward, m.work.lanes = lanes, lanes
 	return nil

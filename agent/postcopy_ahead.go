@@ -1,7 +1,5 @@
 package agent
 
-import "godwit/agent/datapath"
-
 // Mode hybrid reads of QEMU little more than the paths carry: what is read late is newer. What has not been read when
 // the guest is stopped is read in the pause, and of a guest that writes to more memory than the buffer holds that is
 // much. So once it is clear that the rest is to follow all is read first, as in mode postcopy, and kept here.
@@ -14,7 +12,7 @@ func (m *outgoing) readAhead() bool {
 		return m.work.rounds.CaughtUp(m.plan.Downtime)
 	}
 	if begins {
-		m.work.lanes.ReadAhead(datapath.FollowBuffer(m.plan, m.work.facts.Memory))
+		m.work.lanes.ReadAhead(m.work.buffer.Follow(m.plan, m.work.facts.Memory))
 		return false
 	}
 	return m.work.rounds.CaughtUp(m.plan.Downtime) || m.work.lanes.Stats().Full

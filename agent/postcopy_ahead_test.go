@@ -22,6 +22,7 @@ func TestHybridReadsAhead(t *testing.T) {
 		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
 		m.work.facts.Memory = 1 << 30
 		laned(t, m, nil)
+		m.work.buffer = m.a.buffers.New(m.plan, m.work.facts.Memory)
 		copying := policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}
 		see := func(at time.Duration, round, left int64, want policy.Verdict) {
 			t.Helper()

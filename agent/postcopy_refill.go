@@ -265,16 +265,19 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	}
 	n, _ := m.a.config.Find(m.plan.To)
 	all := m.paths(n)
+	buffer := m.a.buffers.Refill(m.guest.Held().Description.Memory)
 	c := proxy.SourceConfig{
 		Socket: m.outSocket(), Identity: id, Spill: m.a.config.State, Refill: true,
-		Buffer: datapath.RefillBuffer(m.guest.Held().Description.Memory), Limit: m.bandwidth.Share(),
+		Buffer: buffer.Bytes(), Limit: m.bandwidth.Share(),
 	}
 	var share *lanes.Share
 	c.Lanes, share = m.pathLanes(all)
 	lanes, err := proxy.ListenSource(m.a.ctx, c)
 	if err != nil {
+		buffer.End()
 		return err
 	}
+	buffer.Fills(lanes)
 	m.followLanes(lanes, share)
 	if err := m.guest.Machine().Migrate(ctx, vm.MigrateOptions{URI: "unix:" + c.Socket}); err != nil {
 		m.work.unfollow()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/datapath"
 	"godwit/agent/detour"
 	"godwit/agent/disks"
 	"godwit/agent/peer"
@@ -77,10 +78,11 @@ type sourceWork struct {
 	qemuTold  int64 // its limit, bytes per second; 0: none
 
 	// of copy
-	forward      forwarder     // nil where QEMU connects by itself
-	lanes        *proxy.Source // forward, where that is our own data path
-	unfollow     func()        // ends what counts what the lanes carry; nil before there are any
-	largestQueue int64         // of the lanes, bytes as they are coded
+	forward      forwarder        // nil where QEMU connects by itself
+	lanes        *proxy.Source    // forward, where that is our own data path
+	buffer       *datapath.Buffer // of lanes
+	unfollow     func()           // ends what counts what the lanes carry; nil before there are any
+	largestQueue int64            // of the lanes, bytes as they are coded
 	laneKey      []byte
 	visit        *visit.Writer      // memory that is kept for a return; nil: none
 	endpoints    []uplinks.Endpoint // of the transfer mptcp, this host's

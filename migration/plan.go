@@ -19,7 +19,7 @@ type Request struct {
 	Network          string        `json:"network,omitempty"`   // auto, mptcp, drain, tunnel
 	Downtime         time.Duration `json:"downtime,omitempty"`  // budget; 0: 300 ms
 	Bandwidth        int64         `json:"bandwidth,omitempty"` // bit/s over all paths; 0: unlimited
-	Buffer           int64         `json:"buffer,omitempty"`    // bytes of memory for pages that wait or were sent, of our own data path; 0: half of the guest's, at most 256 MiB; with mode postcopy, and with hybrid before the rest follows, all of it; no more than half of what is free
+	Buffer           int64         `json:"buffer,omitempty"`    // bytes of memory for pages that wait or were sent, of our own data path; 0: half of the guest's, at most 256 MiB; with mode postcopy, and with hybrid before the rest follows, all of it; all of a host together no more than half of what is free
 	Throttle         int           `json:"throttle,omitempty"`  // mode precopy: how far the guest may be throttled, percent of the time for which its processors stand still; 0: not
 	InsecureTransfer bool          `json:"insecure_transfer,omitempty"`
 	NextAddress      netip.Addr    `json:"next_address,omitzero"` // zero: the destination chooses

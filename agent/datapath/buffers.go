@@ -4,6 +4,9 @@
 package datapath
 
 import (
+	"slices"
+	"sync"
+
 	"godwit/agent/capable"
 	"godwit/migration"
 	"godwit/transfer/proxy"
@@ -12,38 +15,115 @@ import (
 // leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
 const leastBuffer = 32 << 20
 
-// Buffer is how much memory a source takes for pages of a guest of so much, bytes.
-func Buffer(plan migration.Plan, memory int64) int64 {
+// What all guests' pages together may take of what is free on a host. What a guest misses may be read long before it is
+// sent: the file for what has no room may be small, and the guest waits.
+const (
+	shareOfFree  = 0.5
+	refillOfFree = 0.75
+)
+
+// Buffers are what the sources of a host were promised of its memory for guests' pages. It fills seconds after that: what
+// is free then is not free for the next.
+type Buffers struct {
+	mu  sync.Mutex
+	all []*Buffer
+}
+
+// Buffer is what one source was promised, until End.
+type Buffer struct {
+	of     *Buffers
+	bytes  int64
+	needed int64        // beside it, for what is kept of each page
+	held   func() int64 // how much of it is filled
+}
+
+// New promises a source a buffer for pages of a guest of so much memory, bytes.
+func (b *Buffers) New(plan migration.Plan, memory int64) *Buffer {
+	most := min(max(memory/2, leastBuffer), proxy.DefaultBuffer)
 	switch {
 	case plan.Buffer > 0:
-		return plan.Buffer
+		return b.promise(memory, func(int64) int64 { return plan.Buffer })
 	case plan.Mode == "postcopy":
-		return FollowBuffer(plan, memory)
+		most = memory + leastBuffer
 	}
-	return withinFree(min(max(memory/2, leastBuffer), proxy.DefaultBuffer), memory, 0.5)
+	return b.promise(memory, func(needed int64) int64 { return b.within(most, needed, shareOfFree, nil) })
 }
 
-// FollowBuffer is that of one whose rest is to follow it: all is read before it is stopped.
-func FollowBuffer(plan migration.Plan, memory int64) int64 {
-	if plan.Buffer > 0 {
-		return plan.Buffer
-	}
-	return withinFree(memory+leastBuffer, memory, 0.5)
+// Refill promises one for what a guest misses at its destination.
+func (b *Buffers) Refill(memory int64) *Buffer {
+	return b.promise(memory, func(needed int64) int64 { return b.within(memory+leastBuffer, needed, refillOfFree, nil) })
 }
 
-// RefillBuffer is for what a guest misses at its destination, of which all may be read long before it is sent: the file
-// for what has no room there may be small, and the guest waits.
-func RefillBuffer(memory int64) int64 { return withinFree(memory+leastBuffer, memory, 0.75) }
+func (b *Buffers) promise(memory int64, size func(needed int64) int64) *Buffer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	needed := capable.NeededToSend(memory)
+	made := &Buffer{of: b, bytes: size(needed), needed: needed, held: func() int64 { return 0 }}
+	b.all = append(b.all, made)
+	return made
+}
 
-// withinFree is as much of a buffer for a guest's pages as this host has memory for: a share of what is free beside
-// what is kept of each page, or the kernel would end some process for the rest, maybe the guest's QEMU. What finds no
-// room waits in QEMU, and in a file once the guest stands still.
-func withinFree(buffer, memory int64, share float64) int64 {
+// within is as much of a buffer for a guest's pages as this host has memory for: a share of what is free beside what is
+// kept of each page, without what others were promised, or the kernel would end some process for the rest, maybe the
+// guest's QEMU. What finds no room waits in QEMU, and in a file once the guest stands still. instead: that buffer is part
+// of it; nil: none is.
+func (b *Buffers) within(most, needed int64, share float64, instead *Buffer) int64 {
 	free, err := freeMemory()
 	if err != nil {
-		return buffer
+		return most
 	}
-	return min(buffer, max(int64(float64(free-capable.NeededToSend(memory))*share), leastBuffer))
+	free -= needed
+	promised := int64(0)
+	for _, other := range b.all {
+		held := other.held()
+		if free += held; held == 0 { // nothing was read yet
+			free -= other.needed
+		}
+		if other != instead {
+			promised += other.bytes
+		}
+	}
+	return min(most, max(int64(float64(free)*share)-promised, leastBuffer))
+}
+
+// Bytes is how much it is.
+func (b *Buffer) Bytes() int64 {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	return b.bytes
+}
+
+// Follow makes it that of a guest whose rest is to follow it, all of which is read before it is stopped, and returns how
+// much it is then.
+func (b *Buffer) Follow(plan migration.Plan, memory int64) int64 {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	if plan.Buffer == 0 {
+		b.bytes = max(b.bytes, b.of.within(memory+leastBuffer, 0, shareOfFree, b))
+	}
+	return b.bytes
+}
+
+// Fills says who fills it, and has it end when that does.
+func (b *Buffer) Fills(source *proxy.Source) {
+	b.fills(func() int64 { return source.Stats().Held })
+	go func() {
+		<-source.Done()
+		b.End()
+	}()
+}
+
+func (b *Buffer) fills(held func() int64) {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	b.held = held
+}
+
+// End gives it back.
+func (b *Buffer) End() {
+	b.of.mu.Lock()
+	defer b.of.mu.Unlock()
+	b.of.all = slices.DeleteFunc(b.of.all, func(other *Buffer) bool { return other == b })
 }
 
 // freeMemory is capable.AvailableMemory. Tests have another.

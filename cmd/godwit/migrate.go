@@ -141,7 +141,7 @@ func (r *requestFlags) addShared(c *cobra.Command) {
 	f.StringVar(&r.req.TunnelKind, "tunnel", "auto", strings.Join(migration.Tunnels, ", "))
 	r.downtime = migration.DefaultDowntime
 	f.Var((*durationValue)(&r.downtime), "downtime", "longest pause of the guest that is allowed")
-	f.StringVar(&r.buffer, "buffer", "", "memory for pages that wait or were sent, such as 64MiB; what has no room in the pause goes to a file (default: half of the guest's memory, at most 256MiB; with mode postcopy, and with hybrid before the rest follows, all of it; no more than half of what the host has free)")
+	f.StringVar(&r.buffer, "buffer", "", "memory for pages that wait or were sent, such as 64MiB; what has no room in the pause goes to a file (default: half of the guest's memory, at most 256MiB; with mode postcopy, and with hybrid before the rest follows, all of it; all guests that are sent together no more than half of what the host has free)")
 	f.Var((*percentValue)(&r.req.Throttle), "throttle", "mode precopy: where it cannot follow what the guest writes, let its processors stand still for up to this many percent of the time (default: it gives up)")
 	f.BoolVar(&r.req.InsecureTransfer, "insecure-transfer", false, "qemu-* transfers without encryption, for fair comparisons")
 	oneOf(c, "mode", migration.Modes)
