@@ -147,6 +147,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.noteApart(ctx)
+	m.noteListeners(ctx)
 	if err := m.tryPaths(ctx, n); err != nil {
 		return err
 	}

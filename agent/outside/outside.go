@@ -279,6 +279,11 @@ func (o *Channel) Connections(context.Context, ...netip.Addr) (guest.Connections
 	return guest.Connections{}, errors.New("nobody in the guest can be asked (agent: dhcp)")
 }
 
+// Listeners are known to the guest alone.
+func (o *Channel) Listeners(context.Context, ...netip.Addr) (guest.Listeners, error) {
+	return guest.Listeners{}, guest.ErrUnsupported
+}
+
 // DropAddress ends what the spare NIC has: nobody answers its client any more, and its
 // cable is pulled, by which an ordinary client gives its address up.
 func (o *Channel) DropAddress(ctx context.Context, _ ...netip.Addr) error {

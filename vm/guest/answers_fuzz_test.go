@@ -26,7 +26,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		for _, into := range []func() any{
 			func() any { return new(Info) }, func() any { return new(Configured) }, func() any { return new(Joins) }, func() any { return new(Users) },
-			func() any { return new(Connections) }, func() any { return new(Verified) }, func() any { return new(Counters) },
+			func() any { return new(Connections) }, func() any { return new(Verified) }, func() any { return new(Counters) }, func() any { return new(Listeners) },
 		} {
 			result := into()
 			if err := decodeAnswer("x", message, result); err != nil {

@@ -42,6 +42,8 @@ func TestLyingGuest(t *testing.T) {
 		"subflows":                {&Connections{}, `{"list":[{"working":[` + many(mostWorking+1, `"10.1.1.1:1"`) + `]}]}`, "65 subflows"},
 		"an address with a zone":  {&Connections{}, `{"list":[{"local":"[fe80::1%` + long + `]:1"}]}`, "an address's zone of 129 bytes"},
 		"a connection's kind":     {&Connections{}, `{"list":[{"kind":"` + long + `"}]}`, "a connection's kind of 129 bytes"},
+		"listeners":               {&Listeners{}, `{"list":[` + many(ListenersListed+1, `{}`) + `]}`, "101 listeners"},
+		"a listener's kind":       {&Listeners{}, `{"list":[{"kind":"` + long + `"}]}`, "a listener's kind of 129 bytes"},
 		"errors":                  {&Verified{}, `{"errors":[` + many(mostErrors+1, `""`) + `]}`, "1001 errors"},
 		"as many pairs as listed": {&Counters{}, `{"meter":[` + many(MostMetered, `{}`) + `]}`, ""},
 		"metered pairs":           {&Counters{}, `{"meter":[` + many(MostMetered+1, `{}`) + `]}`, "4001 metered pairs"},

@@ -23,6 +23,7 @@ type Channel interface {
 	Retire(ctx context.Context, p Retire) error
 	Users(ctx context.Context, addrs ...netip.Addr) (Users, error)
 	Connections(ctx context.Context, addrs ...netip.Addr) (Connections, error)
+	Listeners(ctx context.Context, addrs ...netip.Addr) (Listeners, error)
 	DropAddress(ctx context.Context, addrs ...netip.Addr) error
 	Ticks(ctx context.Context, every time.Duration) error
 	Run(ctx context.Context, lines ...string) error

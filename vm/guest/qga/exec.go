@@ -229,6 +229,8 @@ func (c *Client) dispatch(ctx context.Context, method string, raw json.RawMessag
 		return nil, c.Retire(ctx, retire)
 	case "users":
 		return c.Users(ctx, p.Addrs...)
+	case guest.CapListeners:
+		return c.Listeners(ctx, p.Addrs...)
 	case "drop_address":
 		return nil, c.DropAddress(ctx, p.Addrs...)
 	case "ticks":

@@ -12,7 +12,7 @@ import (
 )
 
 // capabilities are the methods that work, as Info reports them.
-var capabilities = []string{"await_join", "configure", "drop_address", "exec", "info", "make_main", "retire", "users"}
+var capabilities = []string{"await_join", "configure", "drop_address", "exec", "info", guest.CapListeners, "make_main", "retire", "users"}
 
 // Info describes the guest.
 func (c *Client) Info(ctx context.Context) (guest.Info, error) {
