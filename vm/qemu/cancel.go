@@ -21,15 +21,21 @@ const (
 
 // CancelMigration ends an outgoing migration, by force when QEMU hangs on a dead socket:
 // within about 5 seconds. On success none is under way, another can be started, and a
-// guest that was paused by Stop is still paused. The error is ErrCompleted when it was
-// too late.
+// guest that was paused by Stop is still paused; what it had set in QEMU is as before. The
+// error is ErrCompleted when it was too late.
 func (p *Process) CancelMigration(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*cancelWait+cleanWait)
 	defer cancel()
-	if err := p.cancel(ctx); err != nil {
+	err := p.cancel(ctx)
+	if err != nil && !errors.Is(err, ErrCompleted) {
 		return fmt.Errorf("cancel migration: %w", err)
 	}
-	if err := p.cleanedUp(ctx); err != nil {
+	if cleaned := p.cleanedUp(ctx); cleaned == nil {
+		p.putBack(ctx)
+	} else if err == nil {
+		err = cleaned
+	}
+	if err != nil {
 		return fmt.Errorf("cancel migration: %w", err)
 	}
 	return nil

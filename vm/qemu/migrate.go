@@ -66,6 +66,9 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 	if err := p.cleanedUp(ctx); err != nil {
 		return err
 	}
+	if err := p.remember(ctx); err != nil {
+		return err
+	}
 	if err := p.configure(ctx, opts); err != nil {
 		return err
 	}

@@ -45,12 +45,13 @@ type Process struct {
 	holding  sync.Mutex
 	held     vm.Hold // the hold of the migration under way, "" if none
 	released bool
-	limit    int64  // bandwidth to go back to when a low-bandwidth hold ends
-	asked    bool   // the migration under way was begun by this Process: the fields above and below are its
-	pauses   bool   // it waits before its switchover
-	told     func() // vm.MigrateOptions.Looks
-	looks    bool   // for the last time at which pages are dirty as soon as it is released; see vm.MigrateOptions
-	keeps    bool   // vm.MigrateOptions.KeepsLimit
+	limit    int64     // bandwidth to go back to when a low-bandwidth hold ends
+	asked    bool      // the migration under way was begun by this Process: the fields above and below are its
+	pauses   bool      // it waits before its switchover
+	told     func()    // vm.MigrateOptions.Looks
+	looks    bool      // for the last time at which pages are dirty as soon as it is released; see vm.MigrateOptions
+	keeps    bool      // vm.MigrateOptions.KeepsLimit
+	before   *settings // what is put back when it has come to nothing; nil: see putBack
 
 	passing sync.Mutex // one at a time sends it on
 	rating  sync.Mutex // one at a time measures how much the guest writes
