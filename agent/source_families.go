@@ -15,6 +15,7 @@ import (
 func (m *outgoing) noteUsers(ctx context.Context) {
 	users := m.work.users
 	plain := max(users.TCP-users.Opening, 0)
+	dialled := m.noteDialled()
 	if m.plan.KeepsAddress() || plain+users.UDP == 0 {
 		return
 	}
@@ -30,7 +31,19 @@ func (m *outgoing) noteUsers(ctx context.Context) {
 	if can > 0 && m.givesNone(netip.Addr.Is4) {
 		can -= m.alone(ctx, netip.Addr.Is4)
 	}
+	can = max(can-dialled, 0) // which of them are by what family is not known
 	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %s will live %s", can, others, m.liveOn()))
+}
+
+// noteDialled says in the check how many connections the guest itself opened, where others are to follow: see
+// guest.WhyDialled.
+func (m *outgoing) noteDialled() (dialled int) {
+	dialled = min(m.work.users.Dialled, m.work.users.MPTCP)
+	if dialled <= 0 || m.plan.Network != "mptcp" && !m.plan.Chosen {
+		return 0
+	}
+	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections were opened by the guest itself: they follow where their peers take announced addresses (add_addr_accepted of ip mptcp limits there, 0 by default), and else live %s", dialled, m.liveOn()))
+	return dialled
 }
 
 // liveOn is how those live on that are left on the old addresses, or on those of a family.

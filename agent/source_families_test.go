@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,32 @@ func TestNoteUsers(t *testing.T) {
 		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), guest: askedBy(c.by, guests.New(care.Held{}, nil)), work: &sourceWork{users: guest.Users{MPTCP: 4, TCP: 1}}}
 		m.noteUsers(t.Context())
 		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); !strings.Contains(notes, "before the move: "+c.want) {
+			t.Errorf("%s: %q, want %q", name, notes, c.want)
+		}
+	}
+}
+
+// TestNoteDialled: connections that the guest itself opened are told apart, where any are to follow.
+func TestNoteDialled(t *testing.T) {
+	const told = "2 MPTCP connections were opened by the guest itself"
+	for name, c := range map[string]struct {
+		network string
+		users   guest.Users
+		want    []string
+	}{
+		"none":                  {"mptcp", guest.Users{MPTCP: 3, TCP: 1}, []string{"3 MPTCP connections can follow; 1 of plain TCP"}},
+		"beside others":         {"mptcp", guest.Users{MPTCP: 3, Dialled: 2, TCP: 1}, []string{told, "1 MPTCP connections can follow; 1 of plain TCP"}},
+		"alone":                 {"mptcp", guest.Users{MPTCP: 2, Dialled: 2}, []string{told}},
+		"nobody is to follow":   {"drain", guest.Users{MPTCP: 2, Dialled: 2}, nil},
+		"it keeps its address":  {"tunnel", guest.Users{MPTCP: 2, Dialled: 2, TCP: 1}, nil},
+		"more than there are":   {"mptcp", guest.Users{MPTCP: 2, Dialled: 7}, []string{told}},
+		"fewer than none of it": {"mptcp", guest.Users{MPTCP: 2, Dialled: -7}, nil},
+	} {
+		plan := migration.Plan{Guest: "web", To: "rome", Network: c.network, Connections: c.users.MPTCP}
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{users: c.users}}
+		m.noteUsers(t.Context())
+		notes := m.rec.Snapshot().Notes
+		if !slices.EqualFunc(notes, c.want, strings.Contains) {
 			t.Errorf("%s: %q, want %q", name, notes, c.want)
 		}
 	}

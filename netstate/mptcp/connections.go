@@ -18,6 +18,8 @@ type Connection struct {
 	// Fallback is set when the peers agreed to go on as plain TCP: such a
 	// connection never gets a second subflow.
 	Fallback bool
+	// Dialled: this side opened it, as its first subflow tells. Where that is gone, nothing does.
+	Dialled bool
 	// AddAddrSignalled counts addresses announced to the peer (mptcp_info; zero
 	// where mptcp_diag is missing).
 	AddAddrSignalled uint8
@@ -103,6 +105,7 @@ func group(subflows, parents []socket) []Connection {
 		}
 		c := find(s.sub.token)
 		c.Subflows = append(c.Subflows, newSubflow(s))
+		c.Dialled = c.Dialled || s.sub.flags&flagCapableLoc != 0
 		if !c.Local.IsValid() && s.sub.flags&(flagJoinLoc|flagJoinRem) == 0 {
 			c.Local, c.Remote = s.local, s.remote
 		}

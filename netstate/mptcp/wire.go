@@ -51,6 +51,7 @@ const (
 	subFlags    = 8
 
 	flagCapableRem       = 1 << 0
+	flagCapableLoc       = 1 << 1
 	flagJoinRem          = 1 << 2
 	flagJoinLoc          = 1 << 3
 	flagFullyEstablished = 1 << 6

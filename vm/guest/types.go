@@ -193,6 +193,7 @@ type Socket struct {
 // Users says who needs some addresses.
 type Users struct {
 	MPTCP    int      `json:"mptcp"`             // connections with a live subflow there
+	Dialled  int      `json:"dialled,omitempty"` // of MPTCP, that the guest itself opened; see WhyDialled
 	TCP      int      `json:"tcp"`               // plain TCP connections, half closed ones included
 	Outward  int      `json:"outward,omitempty"` // of TCP, see Connection
 	Opening  int      `json:"opening,omitempty"` // of TCP, handshakes that wait for their third packet: what they will be is not known

@@ -31,7 +31,7 @@ type watch struct {
 	aside   int                         // of those that are apart
 	stayed  map[uint32]bool             // the last time
 	moves   *Moves
-	again   map[uint32]bool             // of those that are behind: stayed, and their peers answer
+	again   map[uint32]bool             // of those that are behind: stayed or dialled, and their peers answer
 	never   map[uint32]mptcp.Connection // fell back to TCP
 	joined  map[uint32]bool
 	ended   map[uint32]bool
@@ -201,7 +201,7 @@ func (w *watch) list() error {
 			w.behind[c.Token] = c
 			if w.apart(c) {
 				w.aside++
-			} else if w.stayed[c.Token] && w.answers(c) {
+			} else if (w.stayed[c.Token] || c.Dialled) && w.answers(c) {
 				w.again[c.Token] = true
 			}
 		}
@@ -240,6 +240,8 @@ func (w *watch) why(c mptcp.Connection) string {
 		return "not fully established: no data went both ways yet"
 	case c.AddAddrSignalled == 0:
 		return "the new address was never announced to it"
+	case c.Dialled:
+		return guest.WhyDialled
 	case w.again[c.Token]:
 		return "the peer did not join this time either, nor within the limit of the last: its limits, or a firewall"
 	}

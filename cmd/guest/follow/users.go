@@ -29,6 +29,9 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 		}
 		if c.On(addrs, mptcp.StateEstablished, mptcp.StateSynRecv, mptcp.StateCloseWait) {
 			users.MPTCP++
+			if c.Dialled {
+				users.Dialled++
+			}
 			users.Sockets = list(users.Sockets, c.Local, c.Remote, "mptcp")
 		}
 		for _, s := range c.Subflows {

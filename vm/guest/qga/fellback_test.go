@@ -105,7 +105,7 @@ func fellBack(t *testing.T, awk, dir string, later []string) {
 			t.Errorf("%s: by %s are connected %v, want %v", awk, kind, got[kind], remotes)
 		}
 	}
-	if users := table.users(addrs); users.MPTCP != len(want[guest.KindMPTCP]) || users.TCP != len(want[guest.KindTCP]) {
+	if users := table.users(addrs); users.MPTCP != len(want[guest.KindMPTCP]) || users.TCP != len(want[guest.KindTCP]) || users.Dialled != 1 {
 		t.Errorf("%s: %+v, want what is listed", awk, users)
 	}
 	if behind := table.behind(addrs[:1], nil); len(behind) != 1 {

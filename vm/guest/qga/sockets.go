@@ -16,7 +16,8 @@ import (
 // socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or "-": of an MPTCP
 // subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE); then, after a line "udp", the
 // connected ones of UDP. A subflow whose flags have neither M, as the peer speaks MPTCP, nor J or j, as it is a join,
-// is plain: it fell back (flags:mc), or has no answer yet. No token of the peer says nothing: the first subflow of any
+// is plain: it fell back (flags:mc), or has no answer yet. One with m and no join is the first of a connection that the
+// guest opened: its tokens begin with "dialled:". No token of the peer says nothing: the first subflow of any
 // connection has none. What falls back later keeps its flags: the connection of that token says so ("fallback"), where
 // ss and the kernel list these (mptcp_diag), which they do beside the others. What lists both begins each line with
 // which it is.
@@ -29,9 +30,9 @@ all=$(ss -HOntMaie 2>/dev/null) || all=$(ss -HOntaie)
 connected=$(ss -HOnua state established)
 printf '%s\n' "$all" | awk 'BEGIN { n = 0 }
 $1 == "mptcp" { if (/ fallback /) for (i = 7; i <= NF; i++) if (sub(/^token:0*/, "", $i)) late[$i] = 1; next }
-NF { o = $1 == "tcp"; s = $(1 + o); if (s == "LISTEN" || s == "TIME-WAIT") next; t = r = "-"; held = fell = 0
-for (i = 6 + o; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^flags:[^MJj]*$/) fell = 1; if ($i ~ /^rtt:/) r = $i; if ($i ~ /^ino:[1-9]/) held = 1 }
-if (fell) t = "-"
+NF { o = $1 == "tcp"; s = $(1 + o); if (s == "LISTEN" || s == "TIME-WAIT") next; t = r = "-"; held = fell = d = 0
+for (i = 6 + o; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^flags:[^MJj]*$/) fell = 1; if ($i ~ /^flags:[^Jj]*m[^Jj]*$/) d = 1; if ($i ~ /^rtt:/) r = $i; if ($i ~ /^ino:[1-9]/) held = 1 }
+if (fell) t = "-"; if (d) sub(/^token:/, "dialled:", t)
 has[n] = held; over[n] = s ~ /^(LAST-ACK|CLOSING)$/ && $(3 + o) <= 1; state[n] = s; ends[n] = $(4 + o) " " $(5 + o); token[n] = t; rtt[n++] = r }
 END { for (i = 0; i < n; i++) { t = token[i]; sub(/^.*\//, "", t); sub(/\(.*$/, "", t); sub(/^0*/, "", t); if (t in late) token[i] = "-"
 if (token[i] == "-" ? !over[i] && (state[i] != "FIN-WAIT-2" || has[i]) : state[i] != "FIN-WAIT-2") print state[i], ends[i], token[i], rtt[i] } }'
@@ -71,8 +72,9 @@ type socket struct {
 // sockets are those of a guest at one time.
 type sockets struct {
 	tcp, udp  []socket
-	multipath []socket // MPTCP connections, by the ends with which they began; where these were asked for
-	unlisted  bool     // they were, and the guest cannot list them
+	multipath []socket        // MPTCP connections, by the ends with which they began; where these were asked for
+	unlisted  bool            // they were, and the guest cannot list them
+	dialled   map[string]bool // MPTCP connections that the guest opened, by token
 }
 
 // sockets lists them, and what the guest forwards in the name of addrs.
@@ -93,6 +95,7 @@ func (c *Client) list(ctx context.Context, script string) (sockets, error) {
 }
 
 func parseSockets(out string) (table sockets, err error) {
+	table.dialled = map[string]bool{}
 	into := &table.tcp
 	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
 		switch line {
@@ -113,7 +116,11 @@ func parseSockets(out string) (table sockets, err error) {
 		if len(words) != 5 {
 			return sockets{}, fmt.Errorf("list sockets: the guest says %.200q", line)
 		}
-		s := socket{state: words[0], token: tokenOf(words[3]), rtt: rttOf(words[4]), outward: words[3] == "outward"}
+		tokens, dialled := strings.CutPrefix(words[3], "dialled:")
+		if dialled {
+			tokens = "token:" + tokens
+		}
+		s := socket{state: words[0], token: tokenOf(tokens), rtt: rttOf(words[4]), outward: words[3] == "outward"}
 		if s.local, err = endOf(words[1]); err == nil {
 			s.remote, err = endOf(words[2])
 		}
@@ -121,6 +128,9 @@ func parseSockets(out string) (table sockets, err error) {
 			continue // bound to a device or to all addresses: nobody's connection
 		}
 		*into = append(*into, s)
+		if dialled && s.token != "" {
+			table.dialled[s.token] = true
+		}
 	}
 	return table, nil
 }
@@ -256,6 +266,17 @@ func (t sockets) apart(behind map[string]socket, p guest.AwaitJoin) map[string]b
 	return out
 }
 
+// late is how many of them come within guest.ApartFor, or not at all: those that are apart, and those that the guest
+// opened, to which nothing that it announces leads.
+func (t sockets) late(behind map[string]socket, apart map[string]bool) (n int) {
+	for token := range behind {
+		if apart[token] || t.dialled[token] {
+			n++
+		}
+	}
+	return n
+}
+
 // joinPoll is how often AwaitJoin lists the connections; a listing takes some 100 ms.
 const joinPoll = 100 * time.Millisecond
 
@@ -269,7 +290,7 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 	limit := time.Duration(p.LimitMS) * time.Millisecond
 	seen := map[string]bool{}
 	var last map[string]socket
-	var joined, apart map[string]bool
+	var joined, apart, dialled map[string]bool
 	for {
 		table, err := c.sockets(ctx)
 		if err != nil {
@@ -284,8 +305,8 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 				seen[s.token] = true
 			}
 		}
-		apart = table.apart(last, p)
-		if len(last) == 0 || time.Since(start) >= limit || len(apart) == len(last) && time.Since(start) >= guest.ApartFor {
+		apart, dialled = table.apart(last, p), table.dialled
+		if len(last) == 0 || time.Since(start) >= limit || table.late(last, apart) == len(last) && time.Since(start) >= guest.ApartFor {
 			break
 		}
 		select {
@@ -310,6 +331,8 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 			joins.Omitted++
 		case apart[token]:
 			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote, Why: guest.WhyApart(s.remote.Addr())})
+		case dialled[token]:
+			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote, Why: guest.WhyDialled})
 		default:
 			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote,
 				Why: fmt.Sprintf("the peer did not join within %v: its limits, a firewall, or a lost path", limit)})
@@ -353,6 +376,9 @@ func (t sockets) users(addrs []netip.Addr) (users guest.Users) {
 			list(s, s.state)
 		case s.token != "" && s.live() && !connections[s.token]:
 			connections[s.token] = true
+			if t.dialled[s.token] {
+				users.Dialled++
+			}
 			list(s, "mptcp")
 		}
 	}
