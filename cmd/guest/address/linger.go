@@ -146,8 +146,8 @@ func (b *Book) lingerNoMore(links []netlink.Link, addrs []netip.Addr) error {
 		if err := b.lingerNoLonger(link); err != nil {
 			return err
 		}
-		if err := netlink.LinkSetDown(link); err != nil {
-			return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
+		if err := takeDown(link); err != nil {
+			return err
 		}
 	}
 	return nil

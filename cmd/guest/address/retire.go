@@ -52,6 +52,11 @@ func (b *Book) Retire(p guest.Retire) error {
 			return err
 		}
 	}
+	if !p.Stay {
+		if err := b.noteRoutes(old, p.Addrs); err != nil { // before its last address of IPv4 goes, and the kernel takes them all
+			return err
+		}
+	}
 	if err := b.leave(old, p); err != nil || p.Stay {
 		return err
 	}
@@ -105,8 +110,8 @@ func (b *Book) leave(old netlink.Link, p guest.Retire) error {
 func (b *Book) forget(old netlink.Link) error {
 	mac := old.Attrs().HardwareAddr.String()
 	if _, ok := b.lingers[mac]; !ok {
-		if err := netlink.LinkSetDown(old); err != nil {
-			return fmt.Errorf("set %s down: %w", old.Attrs().Name, err)
+		if err := takeDown(old); err != nil {
+			return err
 		}
 	}
 	delete(b.nics, mac)
@@ -158,6 +163,7 @@ func (b *Book) takeOver(p guest.Retire) error {
 	if err := b.mainBy(link, n); err != nil {
 		return err
 	}
+	b.giveBack(link, n)
 	if !p.Keep {
 		return nil
 	}
@@ -258,8 +264,8 @@ func (b *Book) idle(links []netlink.Link, addrs []netip.Addr) error {
 		if main {
 			continue
 		}
-		if err := netlink.LinkSetDown(link); err != nil {
-			return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
+		if err := takeDown(link); err != nil {
+			return err
 		}
 		delete(b.nics, mac)
 	}
