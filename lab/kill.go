@@ -33,7 +33,8 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 }
 
 // killQEMU ends a guest's QEMU. That of the destination is waited for as long as the migration
-// lasts that makes it; that of the source, once the migration has ended it, needs no killing.
+// lasts that makes it; that of the source, once the migration has ended it, needs no killing: one of a guest that is
+// about to move again is the source's of that.
 func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 	k, m := step.Kill, r.about(step, step.Kill.QEMU)
 	host := r.w.agentOf(k.QEMU)
@@ -49,7 +50,7 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 		return nil
 	case m == nil && k.Side == "destination" && !r.had(k.QEMU):
 		return fmt.Errorf("no migration of %s has been asked for, so it has no destination", k.QEMU)
-	case m == nil && r.goneAt(k.QEMU, k.Side):
+	case m == nil && !r.asks(k.QEMU) && r.goneAt(k.QEMU, k.Side):
 		r.tell(fmt.Sprintf("%s: it has ended already", step))
 		return nil
 	case m != nil && k.Side == "destination":

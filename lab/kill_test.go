@@ -90,20 +90,23 @@ func TestKillAtTheSourceOfAMoveThatIsOver(t *testing.T) {
 }
 
 // TestKillBetweenMoves: a step by the clock is about the guest's last migration where none is under way. The one
-// QEMU that there is then is at the side at which the guest is.
+// QEMU that there is then is at the side at which the guest is. One that is to move has its source's.
 func TestKillBetweenMoves(t *testing.T) {
 	for _, test := range []struct {
 		name, side, at string
 		moves          bool
+		asked          bool   // to move, or to move again, as by an evacuation that is being planned
 		looks          bool   // for a process to end
 		want           string // in the error
 	}{
-		{"before any", "destination", "a", false, false, "has no destination"},
-		{"before any", "source", "a", false, true, "no QEMU"},
-		{"after it moved", "source", "b", true, false, ""},
-		{"after it moved", "destination", "b", true, true, "no QEMU"},
-		{"after it was called off", "destination", "a", true, false, ""},
-		{"after it was called off", "source", "a", true, true, "no QEMU"},
+		{"before any", "destination", "a", false, false, false, "has no destination"},
+		{"before any", "source", "a", false, false, true, "no QEMU"},
+		{"asked to move", "source", "a", false, true, true, "no QEMU"},
+		{"after it moved", "source", "b", true, false, false, ""},
+		{"after it moved", "destination", "b", true, false, true, "no QEMU"},
+		{"after it moved, and asked to move again", "source", "b", true, true, true, "no QEMU"},
+		{"after it was called off", "destination", "a", true, false, false, ""},
+		{"after it was called off", "source", "a", true, false, true, "no QEMU"},
 	} {
 		r := aRun()
 		var asked atomic.Bool
@@ -117,6 +120,9 @@ func TestKillBetweenMoves(t *testing.T) {
 			close(m.done)
 			r.moves = append(r.moves, m)
 			r.queue["web"] = m.done
+		}
+		if test.asked {
+			r.turn("web")
 		}
 		err := r.kill(t.Context(), &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Side: test.side}})
 		if (err == nil) != (test.want == "") || asked.Load() != test.looks {

@@ -206,7 +206,7 @@ func (r *run) turns(guests ...string) (places []place) {
 	defer r.mu.Unlock()
 	for _, guest := range guests {
 		mine := make(chan struct{})
-		places = append(places, place{r.lastOf(guest), sync.OnceFunc(func() {
+		places = append(places, place{r.underWay(guest), sync.OnceFunc(func() {
 			r.mu.Lock()
 			r.pending--
 			r.lastEnd = time.Now()
@@ -281,12 +281,17 @@ func (r *run) await(ctx context.Context, name string) *move {
 func (r *run) asks(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.underWay(name) != nil
+}
+
+// underWay is lastOf where that has no outcome yet, else nil; under mu.
+func (r *run) underWay(name string) <-chan struct{} {
 	last := r.lastOf(name)
 	select {
 	case <-last:
-		return false
+		return nil
 	default:
-		return last != nil
+		return last
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -180,6 +181,33 @@ func TestTurnsAreTakenTogether(t *testing.T) {
 	both.Wait()
 	if first[0]*first[1] != 0 || first[0]+first[1] != len(guests) {
 		t.Errorf("one is first with %d guests, the other with %d", first[0], first[1])
+	}
+}
+
+// TestOrderOfLaterMoves: of steps of one time the report has the migrations in the order of the file, also of guests
+// whose migrations before have their outcome.
+func TestOrderOfLaterMoves(t *testing.T) {
+	r := aRun()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/migrations", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		w.Write([]byte(`{"code":"busy","text":"web has enough of it"}`)) //nolint:errcheck // the client tells
+	})
+	r.hasWeb(t, mux)
+	r.w.where["db"] = "a"
+	for _, guest := range []string{"web", "db"} {
+		_, done := r.turn(guest)
+		done()
+	}
+	for range 100 {
+		r.moves = nil
+		for _, guest := range []string{"web", "db"} {
+			r.queueMigrate(t.Context(), &scenario.Step{Migrate: &scenario.Migrate{Guest: guest, To: "a"}})
+		}
+		r.wg.Wait()
+		if got := []string{r.moves[0].guest, r.moves[1].guest}; !slices.Equal(got, []string{"web", "db"}) {
+			t.Fatalf("%q", got)
+		}
 	}
 }
 
