@@ -47,7 +47,8 @@ func checkShown(t *testing.T, text, said string) {
 		t.Errorf("%q: %.5000q", text, said)
 		return
 	}
-	if line, err := strconv.Atoi(m[1]); err == nil && (line < 1 || line > 1+strings.Count(text, "\n")+strings.Count(text, "\r")) {
+	lines := 1 + strings.Count(text, "\n") + strings.Count(text, "\r") - strings.Count(text, "\r\n")
+	if line, err := strconv.Atoi(m[1]); err == nil && (line < 1 || line > lines) {
 		t.Errorf("%q: no such line: %s", text, said)
 	}
 }
@@ -56,6 +57,7 @@ func checkShown(t *testing.T, text, said string) {
 var ugly = []struct{ text, want string }{
 	{wholeConfig + "\"\\e[31m\\n\": 1\n", `F:22:1: unknown field " [31m "`},
 	{wholeConfig + "subnet_agent: \"\\e[31m\\n\"\n", "F:22:15: subnet_agent  [31m : no host of peers has that name"},
+	{strings.ReplaceAll("# of\n# Windows\n"+wholeConfig, "\n", "\r\n") + "fnece: x\r\n", `F:24:1: unknown field "fnece"`},
 	{wholeConfig + "fence: /opt/caf\xe9\n", "F:22:16: not text in UTF-8"},
 	{wholeConfig + "fence: /opt/café\xe9\n", "F:22:17: not text in UTF-8"},
 	{strings.Replace(wholeConfig, "paris-1", "[paris-1]", 1), "F:1:7: host: not a text"},

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -46,16 +45,16 @@ func readYAML(path string, value any, quantities map[string]quantity) (root ast.
 	if err != nil {
 		return nil, err
 	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors begin a file with it
-	if f, ok := yamltext.Check(data); !ok {
-		return nil, fmt.Errorf("%s:%d:%d: %s; allowed: %s", path, f.Line, f.Col, f.What, f.Allowed)
+	text, fault, ok := yamltext.Text(data)
+	if !ok {
+		return nil, fmt.Errorf("%s:%d:%d: %s; allowed: %s", path, fault.Line, fault.Col, fault.What, fault.Allowed)
 	}
 	defer func() { // the parser is other people's
 		if recover() != nil {
 			err = fmt.Errorf("%s:1:1: not YAML", path)
 		}
 	}()
-	file, err := parser.ParseBytes(data, 0)
+	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return nil, atPlace(path, err)
 	}

@@ -24,12 +24,22 @@ type Fault struct {
 
 type place struct{ line, col int }
 
-// Check looks for what keeps data from the parser; ok is false where there is something.
-func Check(data []byte) (f Fault, ok bool) {
-	wrong := func(p place, what, allowed string) (Fault, bool) { return Fault{p.line, p.col, what, allowed}, false }
+// Text is what the parser is to read of a file: all but the mark that some editors begin one with, and each end of a
+// line as YAML takes it (1.2.2, 5.4). The parser counts a CRLF after a comment twice, and in quotes as a space and a
+// line. ok is false where something keeps it from the parser.
+func Text(data []byte) (text []byte, f Fault, ok bool) {
 	if len(data) > MaxFile {
-		return wrong(place{1, 1}, "the file is too long", fmt.Sprintf("at most %d bytes", MaxFile))
+		return nil, Fault{1, 1, "the file is too long", fmt.Sprintf("at most %d bytes", MaxFile)}, false
 	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
+	f, ok = check(data)
+	return data, f, ok
+}
+
+func check(data []byte) (f Fault, ok bool) {
+	wrong := func(p place, what, allowed string) (Fault, bool) { return Fault{p.line, p.col, what, allowed}, false }
 	if p, bad := strange(data); bad {
 		return wrong(p, "not text in UTF-8", "a file saved as UTF-8")
 	}

@@ -243,3 +243,24 @@ func TestAtTheTimeout(t *testing.T) {
 		}
 	}
 }
+
+// TestLinesOfWindows: a file whose lines end in CRLF says what it says with others, and has its places.
+func TestLinesOfWindows(t *testing.T) {
+	const wrong = "# a\n# b\nname: x\nsitse: []   # c\n\nstpes: 'a\n  b'\n"
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		_, err := Parse("f", []byte(strings.ReplaceAll(wrong, "\n", end)))
+		if err == nil || !strings.Contains(err.Error(), "f:4:1: ") || !strings.Contains(err.Error(), "f:6:1: ") {
+			t.Errorf("%q: %v", end, err)
+		}
+	}
+	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nguests: [{name: g, site: a}]\n" +
+		"steps:\n  - at: 1s\n    exec:\n      guest: g\n      command: \"a\n        b\"\n"
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		s, err := Parse("f", []byte(strings.ReplaceAll(file, "\n", end)))
+		if err != nil {
+			t.Errorf("%q: %v", end, err)
+		} else if got := s.Steps[0].Exec.Command; got != "a b" {
+			t.Errorf("%q: %q", end, got)
+		}
+	}
+}

@@ -353,7 +353,7 @@ func fitToShow(t *testing.T, data []byte, err error) {
 	if !errors.As(err, &all) {
 		t.Fatalf("%T", err)
 	}
-	lines := 1 + bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r"))
+	lines := 1 + bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r")) - bytes.Count(data, []byte("\r\n"))
 	for _, e := range all.List {
 		if e.Line < 1 || e.Line > lines || e.Col < 1 || e.Col > len(data)+1 {
 			t.Errorf("no such place: %v", e)

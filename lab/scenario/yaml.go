@@ -71,12 +71,12 @@ func at(n ast.Node) place {
 
 // tree parses the bytes to the root node; nil after reporting an error.
 func (r *reader) tree(data []byte) (root ast.Node) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors begin a file with it
-	data = bytes.TrimRight(data, " \t\r\n")         // the parser takes a last tab for an entry
-	if f, ok := yamltext.Check(data); !ok {
+	text, f, ok := yamltext.Text(data)
+	if !ok {
 		r.wrong(place{f.Line, f.Col}, f.What, f.Allowed)
 		return nil
 	}
+	text = bytes.TrimRight(text, " \t\n") // the parser takes a last tab for an entry
 	// The parser is other people's and is known to panic on odd bytes.
 	defer func() {
 		if e := recover(); e != nil {
@@ -84,7 +84,7 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 			r.wrong(place{1, 1}, "not YAML", "")
 		}
 	}()
-	tokens := lexer.Tokenize(string(data))
+	tokens := lexer.Tokenize(string(text))
 	if !r.tabs(tokens) {
 		return nil
 	}
