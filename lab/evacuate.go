@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"godwit/agent/api"
 	"godwit/agent/evacuate"
@@ -44,35 +45,35 @@ type evacuee struct {
 	place
 }
 
+// evacuateHost moves the guests of a host to where to leads but for the hosts avoid, of which it is one, also those
+// that go to another of these before it is their turn.
 func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string, turns []evacuee) error {
-	var waiting []api.GuestInfo
+	waiting := map[string][]api.GuestInfo{} // by where they are
 	byName := map[string]evacuee{}
 	for _, t := range turns {
 		defer t.done()
 		if !r.comes(ctx, t.before) {
 			return fmt.Errorf("the run ended before guest %s could leave %s", t.Name, host)
 		}
-		if r.w.agentOf(t.Name).host.Name != host { // it has left
+		here := r.w.agentOf(t.Name).host.Name
+		if !slices.Contains(avoid, here) { // it has left
 			t.done()
 			continue
 		}
 		byName[t.Name] = t
-		waiting = append(waiting, api.GuestInfo{Name: t.Name, Memory: t.Memory})
+		waiting[here] = append(waiting[here], api.GuestInfo{Name: t.Name, Memory: t.Memory})
 	}
-	client := r.w.agents[host].client
-	var info api.HostInfo
-	err := r.onceThere(ctx, r.w.agents[host], func() (err error) {
-		info, err = client.Host(ctx)
-		return err
-	})
-	if err != nil {
-		return err
+	var moves []evacuate.Move
+	for _, here := range avoid {
+		if len(waiting[here]) == 0 {
+			continue
+		}
+		chosen, err := r.chooseMoves(ctx, r.w.agents[here], waiting[here], to, avoid)
+		if err != nil {
+			return err
+		}
+		moves = append(moves, chosen...)
 	}
-	hosts, err := evacuate.Destinations(info, to, avoid)
-	if err != nil {
-		return err
-	}
-	moves := chooseMoves(ctx, client, waiting, hosts)
 	moved := make([]bool, len(moves))
 	evacuate.Each(ctx, policy.EvacuateWidth, len(moves), func(i int) {
 		t := byName[moves[i].Guest]
@@ -93,13 +94,25 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 	return nil
 }
 
-// chooseMoves asks where there is a choice. What nothing takes goes to the first host all
-// the same, whose refusal is its migration's outcome.
-func chooseMoves(ctx context.Context, client *api.Client, guests []api.GuestInfo, hosts []string) []evacuate.Move {
+// chooseMoves asks, for guests that are on one host, where there is a choice. What nothing takes goes to the first host
+// all the same, whose refusal is its migration's outcome.
+func (r *run) chooseMoves(ctx context.Context, host *hostAgent, guests []api.GuestInfo, to string, avoid []string) ([]evacuate.Move, error) {
+	var info api.HostInfo
+	err := r.onceThere(ctx, host, func() (err error) {
+		info, err = host.client.Host(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := evacuate.Destinations(info, to, avoid)
+	if err != nil {
+		return nil, err
+	}
 	first := []evacuate.Destination{{Host: hosts[0]}}
 	var moves []evacuate.Move
 	if len(hosts) > 1 {
-		moves = evacuate.Ask(ctx, client, guests, hosts, migration.Request{Downtime: migration.DefaultDowntime}, policy.EvacuateWidth)
+		moves = evacuate.Ask(ctx, host.client, guests, hosts, migration.Request{Downtime: migration.DefaultDowntime}, policy.EvacuateWidth)
 	} else {
 		for _, g := range guests {
 			moves = append(moves, evacuate.Move{Guest: g.Name})
@@ -110,5 +123,5 @@ func chooseMoves(ctx context.Context, client *api.Client, guests []api.GuestInfo
 			moves[i].To = first
 		}
 	}
-	return moves
+	return moves, nil
 }
