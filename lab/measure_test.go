@@ -247,11 +247,14 @@ func TestOtherProgramsHaveNoRecords(t *testing.T) {
 	for kind, want := range map[string][3]bool{"exec": {false, false, false}, "iperf3": {false, true, true}, "ticks": {true, true, true}} {
 		got := kindNulls(report.Traffic{
 			Kind: kind, RecordsLost: &zero, RecordsRepeated: &zero, Corrupt: &zero, Bytes: &some, Retransmits: &zero,
-			Mbps: report.Windows{Before: &half, During: &half, After: &half}, WhyNull: map[string]string{},
+			Mbps: report.Windows{Before: &half, During: &half, After: &half}, MPTCP: new(false), WhyNull: map[string]string{},
 		})
 		there := [3]bool{got.RecordsLost != nil, got.Bytes != nil, got.Mbps.During != nil}
 		if there != want || (got.Corrupt == nil) != (got.WhyNull["corrupt"] != "") || (got.Retransmits == nil) != (got.WhyNull["retransmits"] != "") {
 			t.Errorf("%s: records, bytes, rate are there: %v, want %v; %v", kind, there, want, got.WhyNull)
+		}
+		if (got.MPTCP == nil) != (kind == "exec") || (got.MPTCP == nil) != (got.WhyNull["mptcp"] != "") {
+			t.Errorf("%s: MPTCP is told: %v; %v", kind, got.MPTCP != nil, got.WhyNull)
 		}
 	}
 }

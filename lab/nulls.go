@@ -120,8 +120,8 @@ func kindNulls(t report.Traffic) report.Traffic {
 	if t.Kind == traffic.Iperf3 {
 		return t
 	}
-	t.Bytes, t.Retransmits, t.Mbps = nil, nil, report.Windows{}
-	for _, name := range []string{"bytes", "retransmits", "mbps.before", "mbps.during", "mbps.after"} {
+	t.MPTCP, t.Bytes, t.Retransmits, t.Mbps = nil, nil, nil, report.Windows{}
+	for _, name := range []string{"mptcp", "bytes", "retransmits", "mbps.before", "mbps.during", "mbps.after"} {
 		t.WhyNull[name] = "a command's connections are its own"
 	}
 	return t

@@ -106,7 +106,7 @@ func TestWhyAFlowToldNothing(t *testing.T) {
 	r.results = map[string]traffic.Result{"whole": {Start: 1, End: 2}}
 	r.moves = []*move{{guest: "web", report: &record.Report{}, over: r.zero}}
 	for name, want := range map[string][2]string{
-		"late":  {"bytes", "the flow did not begin; see troubles"},
+		"late":  {"mptcp", "the flow did not begin; see troubles"},
 		"lost":  {"bytes", "the flow's client did not tell what it saw; see troubles"},
 		"whole": {"service_gap_ms", "no migration had begun when the run ended"},
 	} {

@@ -25,7 +25,7 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 		if r.flows[t.Name] != nil {
 			why = "the flow's client did not tell what it saw; see troubles"
 		}
-		for _, f := range []string{"service_gap_ms", "gap_before_ms", "records_lost", "records_repeated", "corrupt", "bytes", "mbps.before", "mbps.during", "mbps.after", "rtt_ms.before", "rtt_ms.during", "rtt_ms.after", "retransmits"} {
+		for _, f := range []string{"mptcp", "service_gap_ms", "gap_before_ms", "records_lost", "records_repeated", "corrupt", "bytes", "mbps.before", "mbps.during", "mbps.after", "rtt_ms.before", "rtt_ms.during", "rtt_ms.after", "retransmits"} {
 			out.WhyNull[f] = why
 		}
 		return out
@@ -62,7 +62,7 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 
 // fillCounted fills in what a flow's client counted over all of the run.
 func fillCounted(out *report.Traffic, res *traffic.Result) {
-	out.MPTCP, out.Survived = res.MPTCP, res.Survived
+	out.MPTCP, out.Survived = &res.MPTCP, res.Survived
 	if res.Connected > 0 {
 		ms := float64(res.Connected.Microseconds()) / 1000
 		out.ConnectedMS = &ms

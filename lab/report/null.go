@@ -33,7 +33,7 @@ func (m *Migration) numbers() map[string]bool {
 
 func (t *Traffic) numbers() map[string]bool {
 	return map[string]bool{
-		"service_gap_ms": t.ServiceGapMS != nil, "gap_before_ms": t.GapBeforeMS != nil,
+		"mptcp": t.MPTCP != nil, "service_gap_ms": t.ServiceGapMS != nil, "gap_before_ms": t.GapBeforeMS != nil,
 		"records_lost": t.RecordsLost != nil, "records_repeated": t.RecordsRepeated != nil, "corrupt": t.Corrupt != nil,
 		"bytes": t.Bytes != nil, "retransmits": t.Retransmits != nil,
 		"mbps.before": t.Mbps.Before != nil, "mbps.during": t.Mbps.During != nil, "mbps.after": t.Mbps.After != nil,

@@ -231,7 +231,7 @@ type Traffic struct {
 	Client          string   `json:"client"`
 	Guest           string   `json:"guest"`
 	Kind            string   `json:"kind"`
-	MPTCP           bool     `json:"mptcp"` // really negotiated
+	MPTCP           *bool    `json:"mptcp"` // really negotiated
 	Survived        bool     `json:"survived"`
 	ServiceGapMS    *float64 `json:"service_gap_ms"`
 	GapBeforeMS     *float64 `json:"gap_before_ms"`

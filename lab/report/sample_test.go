@@ -120,7 +120,7 @@ func sampleSubflows(r *Report, kind string) {
 func sampleTraffic(kind string) Traffic {
 	gaps := map[string][2]float64{"ticks": {138, 12}, "download": {131, 7}, "upload": {149, 28}, "requests": {142, 23}}[kind]
 	mbps := map[string][3]float64{"ticks": {0.05, 0.05, 0.05}, "download": {170, 102, 374}, "upload": {120, 72, 264}, "requests": {2, 2, 2}}[kind]
-	t := Traffic{Name: kind, Client: "phone", Guest: "web", Kind: kind, MPTCP: true, Survived: true,
+	t := Traffic{Name: kind, Client: "phone", Guest: "web", Kind: kind, MPTCP: new(true), Survived: true,
 		ServiceGapMS: &gaps[0], GapBeforeMS: &gaps[1], RecordsLost: new(int64(0)), RecordsRepeated: new(int64(0)), Corrupt: new(int64(0)),
 		Bytes: new(int64(mbps[0] * 42e6 / 8)), Mbps: Windows{&mbps[0], &mbps[1], &mbps[2]},
 		RTTMS: Windows{new(20.4), new(41.2), new(0.61)}, Retransmits: new(int64(14)), Connections: 1}
@@ -159,7 +159,7 @@ func sampleBad() *Report {
 	r.Migrations[0].Connections = &Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}
 	r.Traffic[1].Survived = false
 	r.Traffic[1].RecordsLost = new(int64(3))
-	r.Traffic[2].MPTCP = false
+	r.Traffic[2].MPTCP = new(false)
 	r.Leftovers = []string{"namespace gw1a2b-r-montreal", "process 4711 (godwit _link)"}
 	r.OK = false
 	r.Unmet = []string{

@@ -149,12 +149,20 @@ func trafficTable(r *Report) table {
 			}
 			return c
 		}
-		t.Rows = append(t.Rows, []cell{{Text: f.Name}, {Text: f.Client + " → " + f.Guest}, {Text: f.Kind}, {Text: yes(f.MPTCP)}, survivedCell(f.Survived),
+		t.Rows = append(t.Rows, []cell{{Text: f.Name}, {Text: f.Client + " → " + f.Guest}, {Text: f.Kind}, mptcpCell(f), survivedCell(f.Survived),
 			n(milliseconds(f.ServiceGapMS), "service_gap_ms"), n(milliseconds(f.GapBeforeMS), "gap_before_ms"),
 			none(f.RecordsLost, "records_lost"), none(f.RecordsRepeated, "records_repeated"), none(f.Corrupt, "corrupt"),
 			n(size(f.Bytes), "bytes"), windowsCell(f.Mbps, "mbps", f.WhyNull), windowsCell(f.RTTMS, "rtt_ms", f.WhyNull), n(count(f.Retransmits), "retransmits")})
 	}
 	return t
+}
+
+// mptcpCell says whether a flow negotiated it.
+func mptcpCell(f *Traffic) cell {
+	if f.MPTCP == nil {
+		return known(dash, "mptcp", f.WhyNull)
+	}
+	return cell{Text: yes(*f.MPTCP)}
 }
 
 // windowsCell makes the cell of one measure before, during and after, with the reason of each that is missing.
