@@ -24,9 +24,10 @@ type Fault struct {
 
 type place struct{ line, col int }
 
-// Text is what the parser is to read of a file: all but the mark that some editors begin one with, and each end of a
-// line as YAML takes it (1.2.2, 5.4). The parser counts a CRLF after a comment twice, and in quotes as a space and a
-// line. ok is false where something keeps it from the parser.
+// Text is what the parser is to read of a file: all but the mark that some editors begin one with, each end of a line
+// as YAML takes it (1.2.2, 5.4), and one at its end. The parser counts a CRLF after a comment twice, and in quotes as a
+// space and a line; a last tab it takes for an entry, and without a last newline it may not fold the last line of a
+// text. ok is false where something keeps it from the parser.
 func Text(data []byte) (text []byte, f Fault, ok bool) {
 	if len(data) > MaxFile {
 		return nil, Fault{1, 1, "the file is too long", fmt.Sprintf("at most %d bytes", MaxFile)}, false
@@ -34,6 +35,7 @@ func Text(data []byte) (text []byte, f Fault, ok bool) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
+	data = append(bytes.TrimRight(data, " \t\n"), '\n')
 	f, ok = check(data)
 	return data, f, ok
 }

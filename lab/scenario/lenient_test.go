@@ -264,3 +264,18 @@ func TestLinesOfWindows(t *testing.T) {
 		}
 	}
 }
+
+// TestFoldedAtTheEnd: the last line of a folded text goes on the one before, also at the end of the file, and where it
+// is one character.
+func TestFoldedAtTheEnd(t *testing.T) {
+	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nguests: [{name: g, site: a}]\n" +
+		"steps:\n  - at: 1s\n    exec:\n      guest: g\n      command: >\n        test 1 -eq\n        1"
+	for _, end := range []string{"", "\n", " \n\n", "\r\n", "\n\t", "\nend: {timeout: 1m}\n"} {
+		s, err := Parse("f", []byte(file+end))
+		if err != nil {
+			t.Errorf("%q: %v", end, err)
+		} else if got := s.Steps[0].Exec.Command; strings.TrimSpace(got) != "test 1 -eq 1" {
+			t.Errorf("%q: %q", end, got)
+		}
+	}
+}

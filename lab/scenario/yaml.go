@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -76,7 +75,6 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 		r.wrong(place{f.Line, f.Col}, f.What, f.Allowed)
 		return nil
 	}
-	text = bytes.TrimRight(text, " \t\n") // the parser takes a last tab for an entry
 	// The parser is other people's and is known to panic on odd bytes.
 	defer func() {
 		if e := recover(); e != nil {
