@@ -22,6 +22,14 @@ const (
 // ours, and so has what it is in, up to where we work: whose that is leads what we write where he likes. On error
 // nothing was made, but where a disk failed.
 func MakeOut(dir string) error {
+	if err := ourOut(dir); err != nil {
+		return err
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+// ourOut says why an output directory is not to be written to, as MakeOut tells.
+func ourOut(dir string) error {
 	whole, err := filepath.Abs(dir) // with a slash at its end it would be where it leads
 	if err != nil {
 		return err
@@ -40,10 +48,8 @@ func MakeOut(dir string) error {
 	if here, err = filepath.EvalSymlinks(here); err != nil {
 		return err
 	}
-	if _, err := ledByNobody(here, above); err != nil {
-		return err
-	}
-	return os.MkdirAll(dir, 0o755)
+	_, err = ledByNobody(here, above)
+	return err
 }
 
 // ledByNobody says where somebody else may lead us on the way to path, from here where it is below. It returns the last
@@ -81,10 +87,8 @@ func clearOut(dir string) error {
 	if err := MakeOut(dir); err != nil {
 		return err
 	}
-	for _, name := range []string{jsonFile, htmlFile} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := DropReports(dir); err != nil {
+		return err
 	}
 	return keep(filepath.Join(dir, jsonFile), func(w io.Writer) error {
 		if _, err := w.Write([]byte("{}")); err != nil { // a full disk shows here
@@ -92,6 +96,19 @@ func clearOut(dir string) error {
 		}
 		return errTried
 	})
+}
+
+// DropReports removes the reports of a run before from an output directory, where there is one that is ours.
+func DropReports(dir string) error {
+	if err := ourOut(dir); err != nil {
+		return err
+	}
+	for _, name := range []string{jsonFile, htmlFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 var errTried = errors.New("tried only")

@@ -42,6 +42,7 @@ holds, 1 not, 2 the scenario is unusable.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := readScenario(c, args[0])
 			if err != nil {
+				lab.DropReports(out) //nolint:errcheck // why there is no run is told
 				return err
 			}
 			return runLab(c, s, out)

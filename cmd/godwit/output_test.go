@@ -129,3 +129,30 @@ func TestJSONAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestRunThatDoesNotBegin: a scenario that cannot be read leaves no report of another run, and makes no directory.
+func TestRunThatDoesNotBegin(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("name: x\nsitse: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{bad, filepath.Join(t.TempDir(), "none.yaml")} {
+		dir := t.TempDir()
+		for _, name := range []string{"report.json", "report.html", "notes.txt"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("of a run before"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if status := run([]string{"lab", "run", file, "--out", dir}, io.Discard, io.Discard); status != exitUsage {
+			t.Errorf("%s: status %d", file, status)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "notes.txt" {
+			t.Errorf("%s: left %v, %v", file, left, err)
+		}
+		dir = filepath.Join(dir, "new")
+		run([]string{"lab", "run", file, "--out", dir}, io.Discard, io.Discard)
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
