@@ -34,6 +34,7 @@ func (s *Source) beginRefill(total uint64) {
 	s.mu.Unlock()
 	s.early.Store(true)
 	s.Hurry()
+	s.threads.calm() // the guest runs
 	s.store.PostCopy()
 	s.offered.Steady()
 	s.sender.KeepShort()
