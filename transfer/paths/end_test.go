@@ -90,6 +90,9 @@ func TestAbortTellsWhy(t *testing.T) {
 		if err := w.s.Err(); err == nil || err.Error() != "the other end: its [2J QEMU is gone" {
 			t.Errorf("%v", err)
 		}
+		if p := w.s.Stats().Paths[0]; p.Died != 0 {
+			t.Errorf("its path counts as broken: %+v", p)
+		}
 		if err := w.s.Send(t.Context(), 2, nil, false); err == nil {
 			t.Error("sent after the end")
 		}

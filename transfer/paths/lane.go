@@ -123,7 +123,7 @@ func (l *lane) kill(err error) {
 		c.on = slices.DeleteFunc(c.on, func(other *lane) bool { return other == l })
 	}
 	p := s.path(l.path)
-	if !s.ended && s.bye == nil && !l.spare { // nobody misses that
+	if s.ctx.Err() == nil && s.bye == nil && !l.spare { // nobody misses a spare one, or one that ends with all
 		p.Died++
 		p.Last = err.Error()
 	}
