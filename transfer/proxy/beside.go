@@ -136,12 +136,12 @@ func (l *loan) takeBack() {
 // besideEvery is how often it is looked for what came for the others.
 const besideEvery = 100 * time.Millisecond
 
-// indexBeside offers what the others have, and what comes for them, up to left contents, until
-// the pause: then nothing else is to be done.
+// indexBeside offers what the others have, and what comes for them, up to left contents, and tells which of them are
+// gone, until the pause: then nothing else is to be done.
 func (d *Destination) indexBeside(left int) {
 	offered := map[*loan]int{}
 	run := visit.Run{Most: wire.MaxOffer, Total: left, Over: left <= 0}
-	for !run.Over {
+	for !run.Over || len(offered) > 0 {
 		for l := range offered {
 			if _, ended := l.after(0); ended {
 				if !d.offerLater(wire.Offer{Set: l.set}) {
@@ -150,19 +150,8 @@ func (d *Destination) indexBeside(left int) {
 				delete(offered, l)
 			}
 		}
-		for _, l := range d.config.Beside.others(d.lent.Load()) {
-			came, ended := l.after(offered[l])
-			if ended {
-				continue
-			}
-			run.Yield = func(first uint64, hashes []uint64) bool {
-				return d.offerLater(wire.Offer{Set: l.set, First: first, Hashes: hashes})
-			}
-			for _, c := range came {
-				run.Add(c.page, c.hash)
-			}
-			run.Flush()
-			offered[l] += len(came)
+		if !run.Over {
+			d.offerBeside(&run, offered)
 		}
 		select {
 		case <-time.After(besideEvery):
@@ -174,5 +163,23 @@ func (d *Destination) indexBeside(left int) {
 		if d.threads.hurries() {
 			return
 		}
+	}
+}
+
+// offerBeside offers what has come since, of which so many are known.
+func (d *Destination) offerBeside(run *visit.Run, offered map[*loan]int) {
+	for _, l := range d.config.Beside.others(d.lent.Load()) {
+		came, ended := l.after(offered[l])
+		if ended {
+			continue
+		}
+		run.Yield = func(first uint64, hashes []uint64) bool {
+			return d.offerLater(wire.Offer{Set: l.set, First: first, Hashes: hashes})
+		}
+		for _, c := range came {
+			run.Add(c.page, c.hash)
+		}
+		run.Flush()
+		offered[l] += len(came)
 	}
 }
