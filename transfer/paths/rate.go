@@ -84,12 +84,9 @@ const growing = 1.1
 const leastSample = 256 << 10
 
 // sent notes that size bytes leave.
-func (e *estimate) sent(f *flight, size int64, now time.Time) {
+func (e *estimate) sent(size int64, now time.Time) {
 	if e.inflight == 0 && (e.dry || e.at.IsZero()) {
 		e.begin(now)
-	}
-	if d, ok := e.arrival(size); ok {
-		f.eta = now.Add(d)
 	}
 	e.inflight += size
 }

@@ -21,7 +21,7 @@ func (e *estimate) carry(from time.Time, last, every time.Duration, size int64, 
 			continue // its socket is full
 		}
 		e.dry = e.dry || hungry
-		e.sent(&flight{}, size, now)
+		e.sent(size, now)
 		if free.Before(now) {
 			free = now
 		}
@@ -105,7 +105,7 @@ func TestSlowStartIsNoRate(t *testing.T) {
 	begun, rate, left := time.Unix(1, 0), link/256.0, 0.0
 	for at := begun; at.Before(begun.Add(4 * time.Second)); at = at.Add(tick) {
 		for e.inflight < 4*notSent {
-			e.sent(&flight{}, whole, at)
+			e.sent(whole, at)
 		}
 		for left += rate * tick.Seconds(); left >= whole; left -= whole {
 			e.acked(whole, at)
@@ -206,7 +206,7 @@ func (e *estimate) holdWhile(from time.Time, last time.Duration, rate float64, b
 			}
 		}
 		for !e.brimful(size) {
-			e.sent(&flight{}, size, now)
+			e.sent(size, now)
 			if free.Before(now) {
 				free = now
 			}
@@ -298,7 +298,7 @@ func TestRateIsOfTheFullLane(t *testing.T) {
 	s := &session{lanes: []*lane{l}, paths: map[string]*Path{}}
 	s.path("a")
 	l.dry = true
-	l.sent(&flight{}, burst, begun)
+	l.sent(burst, begun)
 	l.acked(burst, begun.Add(100*time.Millisecond))
 	if got := s.stats().Paths[0].Rate; got != burst*10 {
 		t.Fatalf("before it was full: %d bytes/s", got)

@@ -278,7 +278,7 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 		l.follow(s.deepQueues)
 	}
 	d, known := l.arrives(f.size(), now)
-	l.sent(fl, f.size(), now)
+	l.sent(f.size(), now)
 	if known {
 		fl.eta = now.Add(d)
 	}
