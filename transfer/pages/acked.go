@@ -18,7 +18,7 @@ func (s *Store) Missed(frame uint64, missed []uint64) error {
 	if f == nil && frame > 0 && frame <= s.last {
 		return nil
 	}
-	if f == nil || !s.sent[frame] {
+	if f == nil || !f.sent {
 		return fmt.Errorf("frame %d was acknowledged and never sent", frame)
 	}
 	again, err := f.among(missed)
@@ -26,7 +26,6 @@ func (s *Store) Missed(frame uint64, missed []uint64) error {
 		return err
 	}
 	delete(s.frames, frame)
-	delete(s.sent, frame)
 	for _, number := range f.Zero {
 		p := &s.pages[number]
 		if frame > p.version {

@@ -82,6 +82,8 @@ type Frame struct {
 	Urgent bool     // of pages that the destination's guest waits for
 	Zero   []uint64 // by rising number
 	Pages  []Page
+
+	sent bool // Sent was called for it; of the store's mu
 }
 
 // Progress is what there is to see of a store. All counts are of pages but where they say

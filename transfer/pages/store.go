@@ -41,7 +41,6 @@ type Store struct {
 	ordering *ordering      // nil: they are not being made
 
 	frames map[uint64]*Frame // unacknowledged
-	sent   map[uint64]bool   // those of frames that Sent was called for
 	last   uint64            // number of the last frame taken
 
 	bases [Classes]*set // pages whose delivered content is in memory, by heat
@@ -88,7 +87,7 @@ func New(total uint64, arena *Arena) *Store {
 	s := &Store{
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		arena: arena, pages: make([]page, total), zeros: newSet(total), blocked: newSet(total), heldBack: newSet(total),
-		frames: map[uint64]*Frame{}, sent: map[uint64]bool{}, lastPut: math.MaxUint64,
+		frames: map[uint64]*Frame{}, lastPut: math.MaxUint64,
 	}
 	for c := range Classes {
 		s.wait[c], s.bases[c] = newSet(total), newSet(total)

@@ -183,10 +183,10 @@ func (s *Store) take(f *Frame, number uint64, p *page) {
 func (s *Store) Sent(f *Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.frames[f.Number] != f || s.sent[f.Number] {
+	if s.frames[f.Number] != f || f.sent {
 		return
 	}
-	s.sent[f.Number] = true
+	f.sent = true
 	for i := range f.Pages {
 		t := &f.Pages[i]
 		t.Base = nil
