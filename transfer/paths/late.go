@@ -75,14 +75,6 @@ func (s *Sender) carries(now time.Time) bool {
 	return slices.ContainsFunc(s.lanes, func(l *lane) bool { return !l.spare && !l.stuck(now) })
 }
 
-// rescued is what a lane that stands by carries outside of the stop phase: in post-copy what is stuck on others.
-func (s *Sender) rescued(l *lane, now time.Time) *flight {
-	if !s.shortQueues {
-		return nil
-	}
-	return s.rescue(l, now, false)
-}
-
 // sooner says whether f, with all that is to be sent before the end if it is not urgent,
 // would arrive sooner over some other lane than over l by itself. A lane that brings nothing takes
 // longer by as much as it is late: its path may be cut. One that gets none now, as it is stuck or a spare one where

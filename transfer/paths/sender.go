@@ -221,9 +221,14 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 	if s.hurry && l.stuck(now) && s.livesBeside(l, now) {
 		return nil
 	}
-	if s.standsBy(l) && (!s.hurry || s.shortQueues) {
-		if fl := s.rescued(l, now); fl != nil || !s.shortQueues || s.carries(now) {
-			return fl
+	if s.standsBy(l) {
+		switch {
+		case s.shortQueues: // in post-copy it carries what is stuck on others
+			if fl := s.rescue(l, now, false); fl != nil || s.carries(now) {
+				return fl
+			}
+		case !s.hurry:
+			return nil
 		}
 	}
 	for len(s.queue) > 0 {
