@@ -66,7 +66,7 @@ func (d *Destination) handOver(body []byte) error {
 	if err != nil {
 		return err
 	}
-	if len(d.runs) == 0 || d.start != nil || d.absent != nil || start.Last == 0 && len(d.missing) > 0 {
+	if len(d.runs) == 0 || d.start != nil || d.absent != nil {
 		return errors.New("a guest to run, out of place")
 	}
 	d.start, d.early = &start, map[uint64]bool{}

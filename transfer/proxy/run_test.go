@@ -226,6 +226,27 @@ func TestRunWithMissedPages(t *testing.T) {
 	}
 }
 
+// TestRunOfAnEarlierRelease: a source that tells no last frame has heard of all that was missed, and says that it is
+// not there.
+func TestRunOfAnEarlierRelease(t *testing.T) {
+	a := newAheadOf(t)
+	a.frame(t, 1, 99, 10)
+	if missed := a.frame(t, 2, 22, 21, 22); !slices.Equal(missed, []uint64{22}) {
+		t.Fatalf("missed %v", missed)
+	}
+	a.runs(t, 0, wire.Run{First: 22, Count: 1}, wire.Run{First: 30, Count: 1})
+	if left := a.d.Absent(); !a.handed() || left != 2 {
+		t.Errorf("%d pages are not there, should be 2; it may run: %v", left, a.handed())
+	}
+	for _, n := range []uint64{10, 21} {
+		if err := a.w.Page(n, filled(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.frame(t, 3, 99, 22)
+	a.read(t, []wire.Run{{First: 22, Count: 1}, {First: 30, Count: 1}}, 22)
+}
+
 // TestLateVersionOfAMissedPage: a page could not be decoded, and then an older version of it
 // comes over a slower lane. The stream does not end before the newer one has come again, and
 // in post-copy the page is not there.
