@@ -74,7 +74,10 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 		return context.Cause(s.ctx)
 	}
 	s.lanes = append(s.lanes, l)
-	if s.waited {
+	switch {
+	case s.hurry:
+		l.hasten(now)
+	case s.waited:
 		askSoon(l.conn)
 		l.anew(now)
 	}

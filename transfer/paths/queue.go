@@ -39,6 +39,13 @@ func (l *lane) follow(deep bool) {
 	}
 }
 
+// hasten readies a lane for the stop phase; under mu.
+func (l *lane) hasten(now time.Time) {
+	socket.KeepUnsent(l.conn, min(max(int(l.speed()*hurryQueue.Seconds()), leastNotSent), notSent))
+	askSoon(l.conn)
+	l.anew(now)
+}
+
 // unsent is what the kernel has of a connection and has not sent yet, bytes; -1 where it
 // does not tell.
 func unsent(conn net.Conn) int {

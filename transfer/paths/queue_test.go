@@ -38,8 +38,14 @@ func TestKernelQueue(t *testing.T) {
 	}
 	s.Deep(true)
 	s.Hurry(0)
-	if got, want := lowWater(t, conn), int(speed*hurryQueue.Seconds()); got != want {
+	want := int(speed * hurryQueue.Seconds())
+	if got := lowWater(t, conn); got != want {
 		t.Errorf("in a hurry: %d bytes, want %d", got, want)
+	}
+	conn.Close()
+	queued(true) // over the next lane
+	if got := lowWater(t, <-conns); got != want {
+		t.Errorf("of a lane that is made in a hurry: %d bytes, want %d", got, want)
 	}
 	r.Close() //nolint:errcheck // the end of the test
 }

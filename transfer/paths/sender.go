@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"godwit/internal/socket"
 	"godwit/transfer/pace"
 	"godwit/transfer/wire"
 )
@@ -41,10 +40,9 @@ type Sender struct {
 	bytes       int64   // of unacked
 	ackedBytes  int64
 	ackedFrames uint64
-	repeated    int64 // bytes of frames that were sent again
-	bets        int64 // of these, those that were late by a guess: see repeat
-	before      int64 // ackedBytes when the hurry began
-	hurry       bool
+	repeated    int64               // bytes of frames that were sent again
+	bets        int64               // of these, those that were late by a guess: see repeat
+	before      int64               // ackedBytes when the hurry began
 	following   int64               // bytes that will follow the queue
 	shortQueues bool                // see KeepShort
 	deepQueues  bool                // see Deep
@@ -192,9 +190,7 @@ func (s *Sender) Hurry(following int64) {
 	if !s.hurry {
 		now := time.Now()
 		for _, l := range s.lanes {
-			socket.KeepUnsent(l.conn, min(max(int(l.speed()*hurryQueue.Seconds()), leastNotSent), notSent))
-			askSoon(l.conn)
-			l.anew(now)
+			l.hasten(now)
 		}
 		s.before = s.ackedBytes
 	}
