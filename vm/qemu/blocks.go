@@ -282,14 +282,26 @@ func (p *Process) ExportDisks(ctx context.Context, socket string, disks []string
 		return fmt.Errorf("export disks: %w", err)
 	}
 	for _, d := range disks {
-		err := p.qmp.Do(ctx, "block-export-add", map[string]any{
-			"type": "nbd", "id": exportPrefix + d, "node-name": d, "name": d, "writable": true,
-		}, nil)
-		if err != nil {
+		if err := p.exportDisk(ctx, d); err != nil {
 			return fmt.Errorf("export disk %s: %w", d, errors.Join(err, p.EndExports(context.WithoutCancel(ctx))))
 		}
 	}
 	return nil
+}
+
+// exportDisk serves one. An export is of a node: a drive's has a name of QEMU's own.
+func (p *Process) exportDisk(ctx context.Context, disk string) error {
+	inserted, err := p.inserted(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(inserted, func(m medium) bool { return m.id == disk })
+	if i < 0 {
+		return errors.New("this QEMU has no such disk")
+	}
+	return p.qmp.Do(ctx, "block-export-add", map[string]any{
+		"type": "nbd", "id": exportPrefix + disk, "node-name": inserted[i].Node, "name": disk, "writable": true,
+	}, nil)
 }
 
 // EndExports stops the NBD server, which ends its exports and connections.

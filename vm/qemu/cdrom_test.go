@@ -77,7 +77,22 @@ func movesCD(t *testing.T, devices []string, data []byte) {
 	}
 	defer there.Kill() //nolint:errcheck // it may have ended
 	has(t, there, disk)
-	opts := vm.MigrateOptions{URI: "unix:" + filepath.Join(c.Dir, "in.sock")}
+	comesTo(t, source, there, c.Dir)
+	has(t, there, disk)
+}
+
+// has checks that it is the one disk of that QEMU.
+func has(t *testing.T, p *qemu.Process, want vm.Disk) {
+	t.Helper()
+	if f, err := p.Facts(t.Context()); err != nil || len(f.Disks) != 1 || f.Disks[0] != want || len(f.Blockers) != 0 {
+		t.Fatalf("%+v, %v; want %+v", f.Disks, err, want)
+	}
+}
+
+// comesTo moves the guest to the QEMU that waits in dir, where it runs on.
+func comesTo(t *testing.T, source, there *qemu.Process, dir string) {
+	t.Helper()
+	opts := vm.MigrateOptions{URI: "unix:" + filepath.Join(dir, "in.sock")}
 	if err := there.PrepareIncoming(t.Context(), opts); err != nil {
 		t.Fatal(err)
 	}
@@ -93,13 +108,4 @@ func movesCD(t *testing.T, devices []string, data []byte) {
 		t.Fatal(err)
 	}
 	status(t, there, vm.Running)
-	has(t, there, disk)
-}
-
-// has checks that it is the one disk of that QEMU.
-func has(t *testing.T, p *qemu.Process, want vm.Disk) {
-	t.Helper()
-	if f, err := p.Facts(t.Context()); err != nil || len(f.Disks) != 1 || f.Disks[0] != want || len(f.Blockers) != 0 {
-		t.Fatalf("%+v, %v; want %+v", f.Disks, err, want)
-	}
 }

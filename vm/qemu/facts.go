@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -94,34 +95,46 @@ func (p *Process) machineType(ctx context.Context) (string, error) {
 }
 
 func (p *Process) disks(ctx context.Context) ([]vm.Disk, error) {
-	var blocks []struct {
-		Device   string `json:"device"`
-		Inserted *struct {
-			Node     string `json:"node-name"`
-			File     string `json:"file"`
-			Driver   string `json:"drv"`
-			ReadOnly bool   `json:"ro"`
-			Image    struct {
-				VirtualSize int64 `json:"virtual-size"`
-			} `json:"image"`
-		} `json:"inserted"`
-	}
-	if err := p.qmp.Do(ctx, "query-block", nil, &blocks); err != nil {
+	inserted, err := p.inserted(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var disks []vm.Disk
-	for _, b := range blocks {
-		if b.Inserted == nil || b.Inserted.Node == rootNode && b.Inserted.ReadOnly {
+	for _, b := range inserted {
+		if b.Node == rootNode && b.ReadOnly {
 			continue // the root is at both hosts: it does not move
 		}
-		id := b.Inserted.Node
-		if b.Device != "" {
-			id = b.Device
-		}
-		disks = append(disks, vm.Disk{
-			ID: id, Path: b.Inserted.File, Format: b.Inserted.Driver,
-			Size: b.Inserted.Image.VirtualSize, ReadOnly: b.Inserted.ReadOnly,
-		})
+		disks = append(disks, vm.Disk{ID: b.id, Path: b.File, Format: b.Driver, Size: b.Image.VirtualSize, ReadOnly: b.ReadOnly})
 	}
 	return disks, nil
+}
+
+// medium is what a device of the guest reads, as query-block tells it.
+type medium struct {
+	id       string // of the disk: the drive's, or its node's name where it is of none
+	Node     string `json:"node-name"` // QEMU's own for a drive's, such as #block123
+	File     string `json:"file"`
+	Driver   string `json:"drv"`
+	ReadOnly bool   `json:"ro"`
+	Image    struct {
+		VirtualSize int64 `json:"virtual-size"`
+	} `json:"image"`
+}
+
+func (p *Process) inserted(ctx context.Context) ([]medium, error) {
+	var devices []struct {
+		Drive    string  `json:"device"`
+		Inserted *medium `json:"inserted"`
+	}
+	if err := p.qmp.Do(ctx, "query-block", nil, &devices); err != nil {
+		return nil, err
+	}
+	var found []medium
+	for _, d := range devices {
+		if d.Inserted != nil {
+			d.Inserted.id = cmp.Or(d.Drive, d.Inserted.Node)
+			found = append(found, *d.Inserted)
+		}
+	}
+	return found, nil
 }
