@@ -55,6 +55,9 @@ func LacksProcessor(host string, guest Guest, here vm.Facts) error {
 	if there.CPU != "" && here.CPU != there.CPU {
 		return refuse("its start command makes a CPU of model %s, the guest has %s; write -cpu %s in it, with the options that the guest's QEMU has", here.CPU, there.CPU, there.CPU)
 	}
+	if there.VCPUs != 0 && here.VCPUs != there.VCPUs {
+		return refuse("its start command makes %d processors, the guest has %d; write -smp %d in it, with the options that the guest's QEMU has", here.VCPUs, there.VCPUs, there.VCPUs)
+	}
 	if there.Features == nil || here.Features == nil {
 		return nil
 	}

@@ -18,6 +18,7 @@ func TestLacksProcessor(t *testing.T) {
 	register := func(name string, bits uint32) vm.Facts {
 		return vm.Facts{CPU: "qemu64", Features: &vm.Features{CPUID: map[string]uint32{name: bits}}}
 	}
+	several := func(n int) vm.Facts { return vm.Facts{CPU: "max", VCPUs: n} }
 	const model = "Skylake-Server"
 	const own, adopted = false, true // whether a person started it
 	for _, c := range []struct {
@@ -39,6 +40,10 @@ func TestLacksProcessor(t *testing.T) {
 		{"a host of another vendor repeats nothing", adopted, register("80000001.EDX", 0x0183f3ff), register("1.EDX", 0), nil},
 		{"a host of another vendor lacks something", adopted, register("80000001.EDX", 0x0193f3ff), register("1.EDX", 0), []string{"80000001.EDX bit 20)"}},
 		{"a host of another vendor counts threads otherwise", adopted, register("80000001.ECX", 1<<1), register("1.EDX", 0), nil},
+		{"as many", adopted, several(4), several(4), nil},
+		{"fewer", adopted, several(3), several(2), []string{"host rome refuses guest web: its start command makes 2 processors, the guest has 3; write -smp 3 in it"}},
+		{"more", adopted, several(2), several(4), []string{"makes 4 processors, the guest has 2; write -smp 2 in it, with"}},
+		{"a source that does not tell how many", adopted, several(0), several(2), nil},
 		{"an older source", own, vm.Facts{CPU: "max"}, processor("max", avx2), nil},
 		{"a source that tells nothing", own, vm.Facts{}, processor("max", avx2, "hle"), nil},
 		{"a QEMU that tells nothing", own, processor("cortex-a57", avx2), vm.Facts{CPU: "cortex-a57"}, nil},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -29,6 +30,27 @@ func (w *writer) machine() {
 	}
 	if w.Facts.Memory > w.Facts.Base && !slices.ContainsFunc(w.all("device"), dimm) {
 		w.look("memory was plugged in later; add its -object and its -device to start")
+	}
+	w.processors()
+}
+
+// processors tells of those that the command line does not have. None can be plugged in but where it says how many
+// there are at first.
+func (w *writer) processors() {
+	has := 1
+	for _, a := range w.all("smp") {
+		has, _ = strconv.Atoi(a.first("cpus")) //nolint:errcheck // then there are as many as there may be
+	}
+	if has == 0 {
+		return
+	}
+	for _, a := range w.all("device") {
+		if strings.HasSuffix(a.first("driver"), "-cpu") {
+			has++
+		}
+	}
+	if w.Facts.VCPUs > has {
+		w.look("%d of its %d processors were plugged in later; add the -device of each to start, or have -smp there say as many", w.Facts.VCPUs-has, w.Facts.VCPUs)
 	}
 }
 

@@ -1,0 +1,35 @@
+package describe
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestProcessorsPluggedInLater: a person is told of processors that the command line does not have.
+func TestProcessorsPluggedInLater(t *testing.T) {
+	for _, c := range []struct {
+		words string
+		has   int
+		told  bool
+	}{
+		{"", 1, false},
+		{"-smp 2", 2, false},
+		{"-smp 2,maxcpus=4", 2, false},
+		{"-smp 2,maxcpus=4", 3, true},
+		{"-smp cpus=2,maxcpus=4", 3, true},
+		{"-smp sockets=2,cores=2", 4, false},
+		{"-smp maxcpus=4", 4, false}, // as many as there may be
+		{"-smp 1,maxcpus=4 -device host-x86_64-cpu,socket-id=0,core-id=1,thread-id=0", 2, false},
+		{"-smp 1,maxcpus=4 -device host-x86_64-cpu,socket-id=0,core-id=1,thread-id=0", 3, true},
+	} {
+		r := running(strings.Fields("-netdev tap,id=net0,fd=5 " + c.words)...)
+		r.Facts.VCPUs = c.has
+		found, err := Of(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(strings.Join(found.Look, "\n"), "processors were plugged in later; add"); told != c.told {
+			t.Errorf("%q, and %d processors: %q", c.words, c.has, found.Look)
+		}
+	}
+}
