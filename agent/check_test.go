@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
@@ -38,6 +39,24 @@ func TestAutoIsTold(t *testing.T) {
 	err := m.checkGuest(t.Context())
 	if rep := m.rec.Snapshot(); err != nil || rep.Transfer != "lanes" || rep.Mode != "precopy" || rep.Network != "tunnel" {
 		t.Errorf("%s, %s, %s, %v; want precopy, lanes, tunnel", rep.Mode, rep.Transfer, rep.Network, err)
+	}
+}
+
+// TestAutoOfAnotherUsersQEMU: one that cannot open what the agent names sends by one stream, where our own data path
+// does not take its.
+func TestAutoOfAnotherUsersQEMU(t *testing.T) {
+	for asked, want := range map[string]string{"auto": "qemu-tcp", "lanes": "lanes", "qemu-multifd": ""} {
+		plan := migration.Plan{Guest: "web", Mode: "precopy", Transfer: asked, Network: "tunnel"}
+		m := &outgoing{guest: guests.New(care.Held{}, nil), plan: plan, rec: record.New("paris", plan, time.Now())}
+		m.work = &sourceWork{facts: vm.Facts{Hold: vm.HoldLowBandwidth, Apart: true}}
+		err := m.checkGuest(t.Context())
+		if want == "" {
+			agenttest.Refused(t, asked, err, migration.CodeHypervisor, "migrate guest web: its QEMU is not the agent's", "use --transfer auto or qemu-tcp")
+			continue
+		}
+		if got := m.rec.Snapshot().Transfer; err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", asked, got, err, want)
+		}
 	}
 }
 

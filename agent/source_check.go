@@ -69,7 +69,7 @@ func bestTransfer(facts vm.Facts, mode string) string {
 	if facts.Hold == vm.HoldAck || mode == "hybrid" || mode == "postcopy" {
 		return "lanes"
 	}
-	return "qemu-multifd"
+	return capable.QEMUTransfer(facts)
 }
 
 // checkGuest asks the guest itself, and settles what `auto` means for it, which the report has from then on.
@@ -77,8 +77,11 @@ func (m *outgoing) checkGuest(ctx context.Context) error {
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
+	if err := capable.UnfitTransfer(m.problem, m.plan, m.work.facts); err != nil {
+		return err
+	}
 	if free, err := capable.AvailableMemory(); err == nil && m.plan.OwnPath() {
-		if why := capable.LacksRoomToSend(m.work.facts.Memory, free); why != "" {
+		if why := capable.LacksRoomToSend(m.work.facts, free); why != "" {
 			return m.problem(migration.CodeCapacity, "%s", why)
 		}
 	}

@@ -54,8 +54,8 @@ func startForeign(t *testing.T, w *world, host string, addr netip.Prefix, gatewa
 	return startForeignWith(t, w, host, addr, gateway, 2)
 }
 
-// startForeignWith gives it so many NICs.
-func startForeignWith(t *testing.T, w *world, host string, addr netip.Prefix, gateway netip.Addr, cards int) *foreign {
+// startForeignWith gives it so many NICs, and what else its QEMU is told.
+func startForeignWith(t *testing.T, w *world, host string, addr netip.Prefix, gateway netip.Addr, cards int, more ...string) *foreign {
 	t.Helper()
 	a := w.agents[host]
 	f := &foreign{dir: t.TempDir(), host: a, cards: cards, done: make(chan struct{})}
@@ -67,7 +67,7 @@ func startForeignWith(t *testing.T, w *world, host string, addr netip.Prefix, ga
 	for i, tap := range foreignTaps[:cards] {
 		args = append(args, "-netdev", fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, tap))
 	}
-	cmd := exec.Command("qemu-system-x86_64", args...)
+	cmd := exec.Command("qemu-system-x86_64", append(args, more...)...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := netns.Start(a.host.Namespace, cmd); err != nil {

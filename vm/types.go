@@ -133,6 +133,9 @@ type Facts struct {
 	Quiet bool `json:",omitempty"`
 	// Hints: a balloon of it tells which pages are free (free-page-hint), which QEMU then never sends.
 	Hints bool `json:",omitempty"`
+	// Apart: the hypervisor cannot open what the agent names, as it is another user's, confined, or has another root
+	// directory.
+	Apart bool `json:",omitempty"`
 	// Features are what the guest can use of its first processor; nil: not told, as by an
 	// older agent.
 	Features *Features `json:",omitempty"`

@@ -103,13 +103,13 @@ func older(a, b string) bool {
 
 // LacksRoomToSend says why a source has not the memory in which our own data path keeps what it knows of each page; ""
 // if it has. Without it the kernel would end some process for the migration, maybe the guest's QEMU.
-func LacksRoomToSend(memory, free int64) string {
-	need := NeededToSend(memory)
+func LacksRoomToSend(facts vm.Facts, free int64) string {
+	need := NeededToSend(facts.Memory)
 	if free >= need {
 		return ""
 	}
-	return fmt.Sprintf("this host has %d MiB of memory free, and %d MiB are needed here to send the guest's %d MiB; free some, or use --mode precopy --transfer qemu-multifd",
-		free>>20, need>>20, memory>>20)
+	return fmt.Sprintf("this host has %d MiB of memory free, and %d MiB are needed here to send the guest's %d MiB; free some, or use --mode precopy --transfer %s",
+		free>>20, need>>20, facts.Memory>>20, QEMUTransfer(facts))
 }
 
 // NeededToSend is how much memory a source takes for what it knows of each page of a guest's, bytes.

@@ -92,11 +92,15 @@ func TestLacksMemory(t *testing.T) {
 // TestRoomToSend: a source needs a fiftieth of the guest's memory beside it.
 func TestRoomToSend(t *testing.T) {
 	const gib = 1 << 30
-	if why := LacksRoomToSend(256*gib, 6*gib); why != "" {
+	guest := vm.Facts{Memory: 256 * gib}
+	if why := LacksRoomToSend(guest, 6*gib); why != "" {
 		t.Errorf("with room: %s", why)
 	}
-	if why := LacksRoomToSend(256*gib, 4*gib); !strings.HasPrefix(why, "this host has 4096 MiB of memory free, and 5") {
-		t.Errorf("without: %q", why)
+	for _, guest.Apart = range []bool{false, true} {
+		why := LacksRoomToSend(guest, 4*gib)
+		if !strings.HasPrefix(why, "this host has 4096 MiB of memory free, and 5") || strings.HasSuffix(why, "qemu-multifd") == guest.Apart {
+			t.Errorf("without: %q", why)
+		}
 	}
 }
 

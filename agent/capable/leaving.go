@@ -68,3 +68,19 @@ func UnfitPages(refuse Refuse, mode string, facts vm.Facts) error {
 	}
 	return nil
 }
+
+// QEMUTransfer is the best of QEMU's own transfers. Several channels it opens itself, where it can.
+func QEMUTransfer(facts vm.Facts) string {
+	if facts.Apart {
+		return "qemu-tcp"
+	}
+	return "qemu-multifd"
+}
+
+// UnfitTransfer says why memory cannot leave by the transfer that was asked for.
+func UnfitTransfer(refuse Refuse, plan migration.Plan, facts vm.Facts) error {
+	if facts.Apart && plan.Transfer == "qemu-multifd" && !plan.Direct() {
+		return refuse(migration.CodeHypervisor, "its QEMU is not the agent's (of another user, confined by AppArmor, or by -chroot), and cannot open the channels of qemu-multifd; use --transfer auto or qemu-tcp")
+	}
+	return nil
+}

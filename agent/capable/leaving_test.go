@@ -81,3 +81,26 @@ func TestUnfitPages(t *testing.T) {
 	agenttest.Refused(t, "precopy", UnfitPages(refuse, "precopy", vm.Facts{PageSize: 2 << 20}), "")
 	agenttest.Refused(t, "a balloon that hints", UnfitPages(refuse, "hybrid", vm.Facts{Hints: true}), migration.CodeHypervisor, "free-page-hint", "--mode precopy")
 }
+
+// TestUnfitTransfer: a QEMU that cannot open what the agent names has memory leave by one stream, which it is given.
+func TestUnfitTransfer(t *testing.T) {
+	refuse := func(code migration.Code, format string, args ...any) error {
+		return &migration.Problem{Code: code, Text: fmt.Sprintf(format, args...)}
+	}
+	ours, theirs := vm.Facts{}, vm.Facts{Apart: true}
+	for _, c := range []struct {
+		name  string
+		plan  migration.Plan
+		facts vm.Facts
+		code  migration.Code
+		words []string
+	}{
+		{"several channels", migration.Plan{Transfer: "qemu-multifd"}, theirs, migration.CodeHypervisor, []string{"cannot open the channels", "--transfer auto or qemu-tcp"}},
+		{"several of our own QEMU's", migration.Plan{Transfer: "qemu-multifd"}, ours, "", nil},
+		{"several to the destination itself", migration.Plan{Transfer: "qemu-multifd", Insecure: true}, theirs, "", nil},
+		{"one channel", migration.Plan{Transfer: QEMUTransfer(theirs)}, theirs, "", nil},
+		{"our own data path", migration.Plan{Transfer: "lanes"}, theirs, "", nil},
+	} {
+		agenttest.Refused(t, c.name, UnfitTransfer(refuse, c.plan, c.facts), c.code, c.words...)
+	}
+}

@@ -66,12 +66,23 @@ func (p *Process) startMirror(ctx context.Context, m vm.Mirror) error {
 		return fmt.Errorf("its id must be one word of at most %d letters", maxMirrored)
 	}
 	node := copyNode(m.Disk)
-	err := p.qmp.Do(ctx, "blockdev-add", map[string]any{
+	server := map[string]any{"type": "unix", "path": m.Socket}
+	lent, err := p.lend(ctx, node, m.Socket)
+	if err != nil {
+		return err
+	}
+	if lent {
+		server = map[string]any{"type": "fd", "str": node}
+	}
+	err = p.qmp.Do(ctx, "blockdev-add", map[string]any{
 		"driver": "nbd", "node-name": node, "export": m.Disk,
-		"server":  map[string]any{"type": "unix", "path": m.Socket},
+		"server":  server,
 		"discard": "unmap", "detect-zeroes": "unmap",
 	}, nil)
 	if err != nil {
+		if lent {
+			p.takeBack(ctx, node)
+		}
 		return err
 	}
 	err = p.qmp.Do(ctx, "blockdev-mirror", map[string]any{

@@ -61,6 +61,9 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if f.Hints, err = p.anyHas(ctx, freePageHint); err != nil {
 		return vm.Facts{}, err
 	}
+	if f.Apart, err = apart(p.pid); err != nil {
+		return vm.Facts{}, err
+	}
 	f.Disks, err = p.disks(ctx)
 	return f, err
 }

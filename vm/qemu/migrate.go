@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"godwit/vm"
@@ -83,7 +84,7 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 	p.holding.Unlock()
 
 	events := p.qmp.Events(ctx)
-	if err := p.qmp.Do(ctx, "migrate", map[string]any{"uri": opts.URI}, nil); err != nil {
+	if err := p.sendTo(ctx, opts); err != nil {
 		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // it may have begun all the same
 			if cancelled := p.CancelMigration(context.WithoutCancel(ctx)); cancelled != nil {
 				err = fmt.Errorf("%w; %w", err, cancelled)
@@ -104,6 +105,28 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 		go p.brake()
 	}
 	return nil
+}
+
+// outStream is by which name QEMU is lent the connection that it sends memory by.
+const outStream = "godwit-out"
+
+// sendTo tells QEMU where to send memory. Channels it opens itself: they cannot be lent.
+func (p *Process) sendTo(ctx context.Context, opts vm.MigrateOptions) error {
+	uri := opts.URI
+	if socket, is := strings.CutPrefix(uri, "unix:"); is && !opts.Multifd {
+		lent, err := p.lend(ctx, outStream, socket)
+		if err != nil {
+			return err
+		}
+		if lent {
+			uri = "fd:" + outStream
+		}
+	}
+	err := p.qmp.Do(ctx, "migrate", map[string]any{"uri": uri}, nil)
+	if err != nil && uri != opts.URI {
+		p.takeBack(ctx, outStream)
+	}
+	return err
 }
 
 // configure sets everything that a migration depends on, so that nothing is left over

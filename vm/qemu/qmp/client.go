@@ -51,6 +51,7 @@ type Client struct {
 	vers Version
 
 	writing sync.Mutex    // held while a command is written
+	giving  sync.Mutex    // held until QEMU has taken a descriptor
 	inBand  chan struct{} // has one for each of flight
 
 	mu      sync.Mutex

@@ -6,9 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/internal/oneline"
 )
@@ -18,6 +22,8 @@ type request struct {
 	OOB     string `json:"exec-oob,omitempty"`
 	Args    any    `json:"arguments,omitempty"`
 	ID      uint64 `json:"id"`
+
+	lends *os.File
 }
 
 // Do runs a command and decodes what it returns into out, unless that is nil. args is nil
@@ -35,6 +41,18 @@ func (c *Client) DoOOB(ctx context.Context, command string, args, out any) error
 		return c.Do(ctx, command, args, out)
 	}
 	return c.run(ctx, request{OOB: command, Args: args}, command, out)
+}
+
+// Give gives QEMU a descriptor of a file, which commands on this connection know by that name. The caller's stays its
+// own.
+func (c *Client) Give(ctx context.Context, name string, file *os.File) error {
+	if _, ok := c.conn.(*net.UnixConn); !ok {
+		return errors.New("give a descriptor: by a unix socket alone")
+	}
+	c.giving.Lock() // QEMU keeps the one that came last, until it carries the command out
+	defer c.giving.Unlock()
+	const command = "getfd"
+	return c.run(ctx, request{Execute: command, Args: map[string]string{"fdname": name}, lends: file}, command, nil)
 }
 
 func (c *Client) run(ctx context.Context, req request, command string, out any) error {
@@ -114,7 +132,7 @@ func (c *Client) write(ctx context.Context, req request) error {
 	if err := c.conn.SetWriteDeadline(deadline); err != nil {
 		return err
 	}
-	n, err := c.conn.Write(append(line, '\n'))
+	n, err := c.send(append(line, '\n'), req.lends)
 	if err != nil && n > 0 {
 		c.conn.Close() // half a command has gone: what follows would be misread
 	}
@@ -125,6 +143,18 @@ func (c *Client) write(ctx context.Context, req request) error {
 		return fmt.Errorf("%w: %w", ErrClosed, err) // read is about to see the end, too
 	}
 	return nil
+}
+
+// send writes a line, and with it a descriptor where one is lent.
+func (c *Client) send(line []byte, lends *os.File) (int, error) {
+	if lends == nil {
+		return c.conn.Write(line)
+	}
+	n, _, err := c.conn.(*net.UnixConn).WriteMsgUnix(line, unix.UnixRights(int(lends.Fd())), nil)
+	if err == nil && n < len(line) {
+		err = io.ErrShortWrite
+	}
+	return n, err
 }
 
 // read is the client's only reader. It never waits for anybody but QEMU.
