@@ -249,6 +249,9 @@ func (a *Agent) warnOfHost() {
 	for _, missing := range a.config.Network.Missing() {
 		a.log.Warn("no guest can come here before this is mended", "missing", missing)
 	}
+	for _, itself := range a.config.Network.Itself() {
+		a.log.Warn("guests that are at home here cannot leave before this is mended", "router", itself)
+	}
 	for _, dir := range a.config.Unwritable() {
 		a.log.Warn("no guest can move before this is mended", "directory", dir)
 	}

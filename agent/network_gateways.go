@@ -8,7 +8,8 @@ import (
 )
 
 // An address that comes home leaves by the router of its subnet (netstate.Visiting.AtHome). Where the
-// configuration names none, its guest could go and not come back.
+// configuration names none, its guest could go and not come back. Where the host is that router itself, the kernel
+// takes no such way, neither then nor for what the guest sends while it is away.
 
 // routed gives addresses of this home the router that the configuration names, where they were held
 // before it did.
@@ -21,14 +22,26 @@ func (a *Agent) routed(held []migration.Address) []migration.Address {
 	return held
 }
 
-// wayBack refuses to move a guest that has an address of this home without a router.
+// wayBack refuses to move a guest that has an address of this home without a router, or with this host for one.
 func (a *Agent) wayBack(plan migration.Plan) error {
+	n := a.config.Network
 	for _, addr := range plan.Held {
-		own := a.config.Network.GatewayOf(addr.Prefix.Addr().Is4())
-		if addr.Home == a.config.Host && !addr.Gateway.IsValid() && !own.IsValid() {
-			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-				"migrate guest %s: its address %s, whose home is %s, has no router there, without which it cannot come home; name %s in that host's configuration, and start its agent again",
-				plan.Guest, addr.Prefix.Addr(), a.config.Host, config.GatewayKey(addr.Prefix.Addr()))}
+		if addr.Home != a.config.Host {
+			continue
+		}
+		refuse := func(format string, args ...any) error {
+			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("migrate guest %s: its address %s, whose home is %s, ", plan.Guest, addr.Prefix.Addr(), a.config.Host) +
+				fmt.Sprintf(format, args...)}
+		}
+		router := addr.Gateway
+		if !router.IsValid() {
+			router = n.GatewayOf(addr.Prefix.Addr().Is4())
+		}
+		switch {
+		case !router.IsValid():
+			return refuse("has no router there, without which it cannot come home; name %s in that host's configuration, and start its agent again", config.GatewayKey(addr.Prefix.Addr()))
+		case n.IsItself(router):
+			return refuse("has that host itself for a router (%s, of its %s), and agents lead by another; have another machine, or a network namespace with a port of that bridge, be its router", router, n.Bridge)
 		}
 	}
 	return nil

@@ -68,6 +68,24 @@ func TestLeavesWithAWayBack(t *testing.T) {
 	refusedBy(t, "at home elsewhere", err, "")
 }
 
+// TestHostIsTheRouterItself: a guest whose address has its home's host itself for a router is not moved, neither away
+// nor home; one whose home is elsewhere is.
+func TestHostIsTheRouterItself(t *testing.T) {
+	a := between(t)
+	a.config.Network.Bridge = "lo" // which has an address, also where nobody is root
+	plan := migration.Plan{Guest: "web", ID: "m-00000001", From: "rome", To: "oslo", Held: []migration.Address{
+		{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Gateway: netip.MustParseAddr("127.0.0.1"), Home: "rome"},
+	}}
+	const why = "its address 10.2.1.20, whose home is rome, has that host itself for a router (127.0.0.1, of its lo)"
+	refusedBy(t, "away", a.wayBack(plan), why)
+	plan.Held[0].Gateway, a.config.Network.Gateway4 = netip.Addr{}, plan.Held[0].Gateway
+	refusedBy(t, "away, by the configuration", a.wayBack(plan), why)
+	plan.From, plan.To = "oslo", "rome"
+	refusedBy(t, "home", checkedBy(t, a, plan), why)
+	plan.Held[0].Home = "oslo"
+	refusedBy(t, "at home elsewhere", a.wayBack(plan), "")
+}
+
 // checkedBy is the answer to the check of a migration to a.
 func checkedBy(t *testing.T, a *Agent, plan migration.Plan) error {
 	t.Helper()

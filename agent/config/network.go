@@ -137,6 +137,30 @@ func (n Network) Missing() []string {
 	return out
 }
 
+// Itself says, a line each, which of the routers that are named this host is itself. Guests come here all the same.
+func (n Network) Itself() (out []string) {
+	for _, router := range []netip.Addr{n.Gateway4, n.Gateway6} {
+		if n.IsItself(router) {
+			out = append(out, fmt.Sprintf("%s %s: it is this host's own address, of %s, and guests that are at home here cannot leave; have another machine, or a network namespace "+
+				"with a port of %[3]s, be their router", GatewayKey(router), router, n.Bridge))
+		}
+	}
+	return out
+}
+
+// IsItself says whether a router is this host, by an address of the bridge's: the kernel leads nothing by such a one.
+func (n Network) IsItself(router netip.Addr) bool {
+	bridge, err := net.InterfaceByName(n.Bridge)
+	if err != nil || !router.IsValid() {
+		return false
+	}
+	own, err := bridge.Addrs()
+	return err == nil && slices.ContainsFunc(own, func(a net.Addr) bool {
+		has, ok := a.(*net.IPNet)
+		return ok && has.IP.Equal(router.AsSlice())
+	})
+}
+
 // Seen is the address that clients see in addr's place; zero: addr itself.
 func (n Network) Seen(addr netip.Addr) netip.Addr {
 	own, public := n.V6, n.Public6

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"godwit/internal/need"
 	"godwit/netstate/netns"
@@ -138,5 +139,59 @@ func TestSeen(t *testing.T) {
 		if got := n.Seen(netip.MustParseAddr(c.own)); got.String() != c.want {
 			t.Errorf("%s is seen as %s, want %s", c.own, got, c.want)
 		}
+	}
+}
+
+// TestRouterIsTheHostItself: a router that is an address of the bridge's is told of by its key, and another is not; the
+// kernel takes no way by it.
+func TestRouterIsTheHostItself(t *testing.T) {
+	need.Root(t)
+	addr := netip.MustParseAddr
+	err := netns.Once(func() error {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge)); err != nil {
+			return err
+		}
+		for _, own := range []string{"10.1.1.1/24", "fd00:1::1/64", "fe80::1/64"} {
+			a, err := netlink.ParseAddr(own)
+			if err != nil {
+				return err
+			}
+			a.Flags = unix.IFA_F_NODAD
+			if err := netlink.AddrAdd(bridge, a); err != nil {
+				return err
+			}
+		}
+		for _, c := range []struct{ v4, v6, want string }{
+			{"10.1.1.1", "fd00:1::1", "network.gateway4 10.1.1.1: it is this host's own address, of br0, network.gateway6 fd00:1::1: it is this host's own address, of br0, "},
+			{"10.1.1.254", "fe80::1", "network.gateway6 fe80::1: it is this host's own address, of br0, "},
+			{"10.1.1.254", "fe80::2", ""},
+		} {
+			n := Network{Bridge: "br0", Gateway4: addr(c.v4), Gateway6: addr(c.v6)}
+			var got string
+			for _, line := range n.Itself() {
+				told, advice, _ := strings.Cut(line, "and guests that are at home here cannot leave; ")
+				got += told
+				if !strings.HasSuffix(advice, "with a port of br0, be their router") {
+					t.Errorf("%q", line)
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s, %s: %q, want %q", c.v4, c.v6, got, c.want)
+			}
+			for _, router := range []netip.Addr{n.Gateway4, n.Gateway6} {
+				route := &netlink.Route{LinkIndex: bridge.Index, Table: 100, Gw: router.AsSlice(), Flags: unix.RTNH_F_ONLINK}
+				if err := netlink.RouteReplace(route); (err != nil) != n.IsItself(router) {
+					t.Errorf("a way by %s: %v", router, err)
+				}
+			}
+		}
+		if n := (Network{Bridge: "br0"}); len(n.Itself()) > 0 || (Network{Bridge: "br1", Gateway4: addr("10.1.1.1")}).IsItself(addr("10.1.1.1")) {
+			t.Error("without a router, or a bridge, one is told of")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

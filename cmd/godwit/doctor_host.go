@@ -110,6 +110,9 @@ func configured(c *config.Config) []finding {
 	for _, missing := range c.Network.Missing() {
 		out = append(out, lack("guests' bridge", missing))
 	}
+	for _, itself := range c.Network.Itself() {
+		out = append(out, lack("guests' router", itself))
+	}
 	if len(out) == 0 {
 		out = append(out, fine("guests' bridge", fmt.Sprintf("%s, with %s as its port", c.Network.Bridge, c.Network.LAN)))
 	}
