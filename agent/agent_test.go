@@ -108,12 +108,13 @@ func unreadable(t *testing.T, a *Agent, name string) {
 	a.guests.Remembered()
 }
 
-// bareAgent has state and nothing else.
+// bareAgent has state, and nobody follows what it does.
 func bareAgent(t *testing.T, config *config.Config) *Agent {
 	config.State, config.Run = t.TempDir(), t.TempDir()
 	a := &Agent{
 		config: config, log: slog.New(slog.DiscardHandler), clock: time.Now,
 		guests: guests.In(config.StatePath("guests")), links: map[string]*peer.Link{}, records: noRecords(config),
+		feed: newFeed(), metrics: newMetrics(config),
 	}
 	a.book = addresses.New(config, a.takenAddresses)
 	return a

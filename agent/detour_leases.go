@@ -308,22 +308,21 @@ func (a *Agent) tunnelEnded(d detour.Detour) {
 	}) {
 		return
 	}
-	now := time.Now().UnixNano()
-	rec, err := a.records.Kept(id)
-	if err == nil {
-		now = rec.Now()
-	}
-	if err == nil && rec.Snapshot().TunnelDown != 0 {
-		return // before what was at home beside that
+	now, plan := time.Now().UnixNano(), migration.Plan{ID: id, Guest: d.Guest}
+	if rec, err := a.records.Kept(id); err == nil {
+		rep := rec.Snapshot()
+		if rep.TunnelDown != 0 {
+			return // before what was at home beside that
+		}
+		now, plan = rec.Now(), rep.Plan()
 	}
 	a.records.Amend(id, func(r *record.Report) { r.TunnelDown = now })
 	switch rec := a.records.Find(id); {
 	case !d.Leased:
 	case rec != nil:
 		rec.Event(migration.LeaseEnded)
-	default: // of an earlier agent's life
-		plan := migration.Plan{ID: id, Guest: d.Guest}
-		a.hooks.Tell(callOf(a.config.Host, plan, record.Event{Name: migration.LeaseEnded, At: time.Now().UnixNano()}))
+	default: // of an earlier agent's life, or no longer among the records
+		a.tell(plan, record.Event{Kind: "event", Name: migration.LeaseEnded, Host: a.config.Host, At: now})
 	}
 }
 

@@ -4,9 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"godwit/agent/addresses"
 	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/hook"
+	"godwit/agent/record"
+	"godwit/agent/statefile"
+	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
 
@@ -38,4 +45,42 @@ func TestOwnEndAnew(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestLeaseEndsAfterRestart: the end of a lease of an earlier agent's life is told to hooks as it would have been by
+// that agent, and to all else that hears of events.
+func TestLeaseEndsAfterRestart(t *testing.T) {
+	a, client := counting(t)
+	a.config.State = t.TempDir()
+	a.records, a.book = noRecords(a.config), addresses.New(a.config, a.takenAddresses)
+	old, next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24")}, migration.Address{Prefix: netip.MustParsePrefix("10.1.1.20/24")}
+	rep := record.NewReport(migration.Plan{ID: "m-00000001", Epoch: 7, Guest: "web", From: "rome", To: "paris", Network: "mptcp"}, 1)
+	rep.Outcome, rep.Ended, rep.Old, rep.Next = migration.Completed, 5, []migration.Address{old}, []migration.Address{next}
+	if err := statefile.Write(a.config.StatePath("history", "m-00000001-destination.json"), rep); err != nil {
+		t.Fatal(err)
+	}
+	lb, err := a.hooks.Subscribe(hook.Subscription{Name: "lb", Events: []migration.EventName{migration.LeaseEnded}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lb.Close()
+	reader := a.feed.join()
+	d := &detour.Detour{ID: "m-00000001-rome", Guest: "web", Peer: "rome", Leased: true}
+	a.detours = detour.New(a.config.StatePath("detours.json"), a.config.Network, map[string]*detour.Detour{d.ID: d})
+	a.endDetour(t.Context(), *d) //nolint:errcheck // what of it is in the kernel is not the test's
+	c := (<-lb.Calls()).Call
+	if c.Role != migration.AtDestination || c.Host != "paris" || !slices.Equal(c.Old, migration.Bare(rep.Old)) || !slices.Equal(c.Next, migration.Bare(rep.Next)) ||
+		c.Plan.ID != rep.ID || c.Plan.Guest != "web" || c.Plan.From != "rome" || c.Plan.Epoch != 7 {
+		t.Errorf("the hook was told %+v", c)
+	}
+	if len(reader.events) != 1 {
+		t.Fatalf("%d events in the feed", len(reader.events))
+	}
+	if e := <-reader.events; e.Migration != rep.ID || e.Guest != "web" || e.Name != migration.LeaseEnded || e.Kind != "event" || e.Host != "paris" || e.At == 0 {
+		t.Errorf("%+v in the feed", e)
+	}
+	metricsAre(t, client, map[string]float64{`godwit_events_total{event="LEASE_ENDED"}`: 1})
+	if rep, _ := a.records.Report(rep.ID); rep.TunnelDown == 0 {
+		t.Error("it is not written down")
+	}
 }

@@ -124,15 +124,18 @@ func callOf(host string, plan migration.Plan, e record.Event) hook.Call {
 // migrations, and counts them. Blocking ones are asked instead, where they are due.
 func (a *Agent) follow(rec *record.Record, plan migration.Plan) {
 	a.count(rec, plan)
-	rec.Told = func(plan migration.Plan, e record.Event) {
-		a.feed.publish(api.FeedEvent{Migration: plan.ID, Guest: plan.Guest, Event: e})
-		if e.Kind != "event" {
-			return
-		}
-		a.metrics.Told(e.Name)
-		if moment, ok := migration.MomentOf(e.Name); ok && !moment.Blocks {
-			a.hooks.Tell(callOf(a.config.Host, plan, e))
-		}
+	rec.Told = a.tell
+}
+
+// tell is what follow has done with each event.
+func (a *Agent) tell(plan migration.Plan, e record.Event) {
+	a.feed.publish(api.FeedEvent{Migration: plan.ID, Guest: plan.Guest, Event: e})
+	if e.Kind != "event" {
+		return
+	}
+	a.metrics.Told(e.Name)
+	if moment, ok := migration.MomentOf(e.Name); ok && !moment.Blocks {
+		a.hooks.Tell(callOf(a.config.Host, plan, e))
 	}
 }
 

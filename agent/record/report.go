@@ -135,6 +135,14 @@ func NewReport(plan migration.Plan, requested int64) Report {
 	}
 }
 
+// Plan is what the report tells of the plan, with the addresses that the guest got.
+func (r *Report) Plan() migration.Plan {
+	return migration.Plan{
+		ID: r.ID, Guest: r.Guest, Epoch: r.Epoch, From: r.From, To: r.To, Mode: r.Mode,
+		Transfer: r.Transfer, Network: r.Network, Held: r.Old, Next: r.Next,
+	}
+}
+
 // Anew is the report of the same migration with nothing done yet but for what has left the uplinks: when it was asked
 // for is known, and by which clock.
 func (r *Report) Anew(plan migration.Plan) Report {
