@@ -98,6 +98,7 @@ type Agent struct {
 	links        map[string]*peer.Link
 	beside       map[string]*proxy.Beside // by source
 	actors       sync.WaitGroup
+	noting       sync.WaitGroup  // what hooks made known is being written down
 	ctx          context.Context // of everything that outlives a request
 }
 
@@ -150,6 +151,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.log.Warn("memory is not kept for a return", "error", err)
 	}
 	a.hooks = hook.New(a.config.Hooks, a.log, a.hookNote, a.metrics.HookCalled)
+	defer a.noting.Wait()
 	defer a.hooks.Close()
 	a.meters = uplinks.OpenMeters(a.config.Uplinks, a.log.Warn)
 	defer a.meters.Close()

@@ -139,10 +139,14 @@ func (a *Agent) tell(plan migration.Plan, e record.Event) {
 	}
 }
 
-// hookNote keeps what a person should know of a hook with its migration.
+// hookNote keeps what a person should know of a hook with its migration, which may have ended meanwhile, or under an
+// earlier agent. Nothing waits for the disk.
 func (a *Agent) hookNote(c hook.Call, text string) {
 	a.log.Warn("hook", "migration", c.Plan.ID, "event", c.Event, "note", text)
+	keep := func(r *record.Report) { r.Notes = append(r.Notes, text) }
 	if rec := a.records.Find(c.Plan.ID); rec != nil {
 		rec.Note(text)
+		keep = func(*record.Report) {} // it has it
 	}
+	a.noting.Go(func() { a.records.Amend(c.Plan.ID, keep) })
 }
