@@ -21,7 +21,7 @@ deps: # only looks where nothing is missing
 
 build: deps ## install what is missing, then build bin/godwit, bin/godwit-guest and the guest image
 	$(GO) build -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/godwit
-	@scripts/with-go scripts/image
+	@scripts/image
 
 demo: build ## build, then move a running guest across subnets before your eyes
 	bin/godwit demo
