@@ -47,6 +47,7 @@ install: build ## copy the binaries and the guest image into the system
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/godwit" bin/godwit-guest
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/godwit" packaging/godwit-guest.service
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system" packaging/godwit.service
+	sed -i 's|^ExecStart=/usr/local/|ExecStart=$(PREFIX)/|' "$(DESTDIR)$(PREFIX)/lib/systemd/system/godwit.service"
 
 uninstall: ## remove what install copied; what an agent keeps stays (docs/agent.md, Running it)
 	rm -f "$(DESTDIR)$(PREFIX)/bin/godwit" "$(DESTDIR)$(PREFIX)/lib/systemd/system/godwit.service"

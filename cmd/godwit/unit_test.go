@@ -44,54 +44,70 @@ func TestGuestUnit(t *testing.T) {
 	}
 }
 
-// TestUninstall: what `make install` copies `make uninstall` removes, and nothing that an agent keeps.
-func TestUninstall(t *testing.T) {
+// TestInstall: what `make install` copies `make uninstall` removes, and nothing that an agent keeps. The agent's unit
+// starts the program that was copied, wherever that is.
+func TestInstall(t *testing.T) {
 	need.Program(t, "make")
-	source, system := t.TempDir(), filepath.Join(t.TempDir(), "a b")
+	agentUnit, err := os.ReadFile("../../packaging/godwit.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := t.TempDir()
 	for _, file := range []string{"bin/godwit", "bin/godwit-guest", "build/guest/vmlinuz", "build/guest/initrd.img", "packaging/godwit.service", "packaging/godwit-guest.service"} {
 		path := filepath.Join(source, file)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, agentUnit, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for _, prefix := range []string{"/usr/local", "/usr"} {
+		system := filepath.Join(t.TempDir(), "a b")
+		service := prefix + "/lib/systemd/system/godwit.service"
+		files := runMake(t, source, system, "install", "PREFIX="+prefix)
+		if len(files) != 6 || !slices.Contains(files, service) {
+			t.Errorf("installed: %v", files)
+		}
+		if start := unit(t, system+service)["ExecStart"]; !slices.Contains(files, strings.Fields(start)[0]) {
+			t.Errorf("ExecStart=%s, of %v", start, files)
+		}
+		kept := "/var/lib/godwit/guests.json"
+		if err := os.WriteFile(system+kept, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if files := runMake(t, source, system, "uninstall", "PREFIX="+prefix); !slices.Equal(files, []string{kept}) {
+			t.Errorf("left: %v, want %s alone", files, kept)
+		}
+		if err := os.Remove(system + kept); err != nil {
+			t.Fatal(err)
+		}
+		runMake(t, source, system, "uninstall", "PREFIX="+prefix)
+		if _, err := os.Stat(system + "/var/lib/godwit"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("an empty directory was left: %v", err)
+		}
+	}
+}
+
+// runMake makes a target of the Makefile of a source, where all is built; files are those of the system then.
+func runMake(t *testing.T, source, system string, args ...string) (files []string) {
+	t.Helper()
 	makefile, err := filepath.Abs("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(target string) (files []string) {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "make", "-C", source, "-f", makefile, "-o", "build", target, "DESTDIR="+system).CombinedOutput()
-		if err != nil {
-			t.Fatalf("make %s: %v\n%s", target, err, out)
-		}
-		err = filepath.WalkDir(system, func(path string, d os.DirEntry, err error) error {
-			if !d.IsDir() {
-				files = append(files, strings.TrimPrefix(path, system))
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return files
+	args = append([]string{"-C", source, "-f", makefile, "-o", "build", "DESTDIR=" + system}, args...)
+	out, err := exec.CommandContext(t.Context(), "make", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("make %v: %v\n%s", args, err, out)
 	}
-	if files := run("install"); len(files) != 6 || !slices.Contains(files, "/usr/local/lib/systemd/system/godwit.service") {
-		t.Errorf("installed: %v", files)
-	}
-	kept := "/var/lib/godwit/guests.json"
-	if err := os.WriteFile(system+kept, nil, 0o600); err != nil {
+	err = filepath.WalkDir(system, func(path string, d os.DirEntry, err error) error {
+		if !d.IsDir() {
+			files = append(files, strings.TrimPrefix(path, system))
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if files := run("uninstall"); !slices.Equal(files, []string{kept}) {
-		t.Errorf("left: %v, want %s alone", files, kept)
-	}
-	if err := os.Remove(system + kept); err != nil {
-		t.Fatal(err)
-	}
-	run("uninstall")
-	if _, err := os.Stat(system + "/var/lib/godwit"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an empty directory was left: %v", err)
-	}
+	return files
 }
 
 // TestUnit: the agent's unit starts what there is, with flags that there are, and leaves
