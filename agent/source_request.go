@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -90,7 +91,7 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := newID()
+	id := a.newID(rand.Reader)
 	if err := a.guests.TakeHere(g, id); err != nil {
 		return nil, err
 	}
