@@ -98,9 +98,11 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 }
 
 // turnsHybrid says whether a migration that cannot go on begins again with mode hybrid, which then is the mode of its
-// next try: its copy does not meet the budget, as it was not foreseen, and nobody asked for it to.
+// next try: its copy, which goes on at the flip where no lane works (copyOn), does not meet the budget, as it was not
+// foreseen, and nobody asked for it to.
 func (m *outgoing) turnsHybrid(why *migration.Problem) bool {
-	if !m.work.mayFollow || why.Code != migration.CodeBudget || m.state.Course != migration.Forward || m.state.Phase() != migration.Copy {
+	copies := m.state.Phase() == migration.Copy || m.state.Reached() == migration.Flip
+	if !m.work.mayFollow || why.Code != migration.CodeBudget || m.state.Course != migration.Forward || !copies {
 		return false
 	}
 	m.nextMode = "hybrid"

@@ -111,6 +111,8 @@ func TestTurnsHybrid(t *testing.T) {
 	}{
 		"nobody named a mode":     {"auto", 4096, 10e6, migration.CopyMemory, "hybrid"},
 		"after hooks were asked":  {"auto", 4096, 10e6, migration.AskSuspend, "hybrid"},
+		"as the switch began":     {"auto", 4096, 10e6, migration.Flip, "hybrid"},
+		"it is to be stopped":     {"auto", 4096, 10e6, migration.Pause, ""},
 		"precopy was asked for":   {"precopy", 4096, 10e6, migration.CopyMemory, ""},
 		"hybrid was":              {"hybrid", 4096, 10e6, migration.CopyMemory, ""},
 		"huge pages":              {"auto", 2 << 20, 10e6, migration.CopyMemory, ""},
