@@ -267,7 +267,7 @@ func (m *outgoing) setState(next migration.Source) {
 	m.state = next
 	m.told.Store(&next)
 	early, _ := m.rec.PagesFollow()
-	m.a.precede(m.plan.ID, priority.AtSource(next, early))
+	m.a.precede(m.plan.ID, priority.AtSource(next, early, false))
 	m.claimWay(before, next)
 	if next.Epoch != before.Epoch && before.Epoch != 0 {
 		m.newEpoch(next)

@@ -37,13 +37,18 @@ func (m *outgoing) flip(ctx context.Context) error {
 	}
 }
 
-// copyOn goes on with the copy, until the switch may begin again.
+// copyOn goes on with the copy, until the switch may begin again. Others need not wait meanwhile.
 func (m *outgoing) copyOn(ctx context.Context) error {
+	m.hurries(false)
 	m.rec.NoteOnce("no path carried memory as the switch began: the guest ran on here, and its copy went on")
 	m.work.lanes.GoOn()
 	paths, err := m.requirePaths()
 	if err != nil {
 		return err
 	}
-	return m.keepFlushed(ctx, func(ctx context.Context) error { return m.awaitFit(ctx, paths) })
+	if err := m.keepFlushed(ctx, func(ctx context.Context) error { return m.awaitFit(ctx, paths) }); err != nil {
+		return err
+	}
+	m.hurries(true)
+	return nil
 }

@@ -3,11 +3,12 @@ package agent
 import (
 	"fmt"
 
+	"godwit/agent/priority"
 	"godwit/migration"
 	"godwit/transfer/proxy"
 )
 
-// claimWay claims the right of way while the guest stands still, and until its last page has left
+// claimWay claims the right of way while the guest stands still, or is about to, and until its last page has left
 // where they follow it.
 func (m *outgoing) claimWay(before, next migration.Source) {
 	forward := next.Course == migration.Forward && !next.InDoubt
@@ -21,6 +22,14 @@ func (m *outgoing) claimWay(before, next migration.Source) {
 	default:
 		m.a.rightOfWay.Claim(m.plan.ID, false)
 	}
+}
+
+// hurries says whether a migration in its switch goes before others of this host, and the host's other programs: not
+// while its guest runs on, and is copied (copyOn).
+func (m *outgoing) hurries(yes bool) {
+	early, _ := m.rec.PagesFollow()
+	m.a.precede(m.plan.ID, priority.AtSource(m.state, early, !yes))
+	m.a.rightOfWay.Claim(m.plan.ID, yes)
 }
 
 // wayUntilPages has the right of way until these lanes have brought all pages.

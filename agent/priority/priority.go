@@ -23,7 +23,7 @@ import (
 // sched(7)): a thread's own counts among its session alone there.
 const (
 	yields  = 5   // a third of a guest's weight, while memory or disks are copied: else those threads have as much as the guest that is served meanwhile
-	presses = -10 // nine guests' weight, while a guest stands still or its clients are led after it: some milliseconds of work are all that they wait for
+	presses = -10 // nine guests' weight, while a guest stands still, or is about to, or its clients are led after it: some milliseconds of work are all that they wait for
 )
 
 // Session has the agent's session weigh what the migration that is most urgent asks for, from Begin on. An
@@ -125,13 +125,16 @@ func (p *Session) watch() {
 	}
 }
 
-// AtSource is the nice value that a migration asks for at its source; follows says that memory comes to a guest after it was
-// let go. That takes as much of a processor as a copy does, and the guest runs meanwhile, and is to answer.
-func AtSource(s migration.Source, follows bool) int {
+// AtSource is the nice value that a migration asks for at its source; follows says that memory comes to a guest after
+// it was let go, and copiesOn that one runs on in its switch, and is copied. That takes as much of a processor as a copy
+// does, and the guest runs meanwhile, and is to answer.
+func AtSource(s migration.Source, follows, copiesOn bool) int {
 	switch {
 	case s.InDoubt: // asked on, perhaps for hours
 		return 0
 	case s.Course == migration.Forward && follows && (s.Phase() == migration.Handover || s.Phase() == migration.Settle):
+		return yields
+	case s.Course == migration.Forward && copiesOn && s.Phase() == migration.Switch:
 		return yields
 	case s.Course == migration.Undoing, s.Phase() == migration.Switch, s.Phase() == migration.Handover:
 		return presses

@@ -31,7 +31,7 @@ func TestPrecedence(t *testing.T) {
 func TestPrecedenceOfPhases(t *testing.T) {
 	var s migration.Source
 	in := migration.Input{Kind: migration.Start}
-	seen, following := map[migration.Phase]int{}, map[migration.Phase]int{}
+	seen, following, copying := map[migration.Phase]int{}, map[migration.Phase]int{}, map[migration.Phase]int{}
 	for s.Course != migration.Ended {
 		next, effects, err := s.Step(in)
 		if err != nil {
@@ -39,7 +39,7 @@ func TestPrecedenceOfPhases(t *testing.T) {
 		}
 		s = next
 		if s.Course == migration.Forward {
-			seen[s.Phase()], following[s.Phase()] = AtSource(s, false), AtSource(s, true)
+			seen[s.Phase()], following[s.Phase()], copying[s.Phase()] = AtSource(s, false, false), AtSource(s, true, false), AtSource(s, false, true)
 		}
 		if len(effects) > 0 {
 			in = migration.Input{Kind: migration.Done, Effect: effects[0]}
@@ -58,6 +58,9 @@ func TestPrecedenceOfPhases(t *testing.T) {
 		if following[phase] != want {
 			t.Errorf("%s, where memory follows: %d, want %d", phase, following[phase], want)
 		}
+	}
+	if got := copying[migration.Switch]; got != yields {
+		t.Errorf("in the switch, where the copy goes on: %d, want %d", got, yields)
 	}
 	for _, c := range []struct {
 		d       migration.Destination
