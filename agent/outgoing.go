@@ -236,20 +236,23 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 // persist writes state; see migration.Source.MustSync for what must be on the disk.
 func (m *outgoing) persist(state migration.Source, sync bool) error {
 	kept := m.figures(state)
-	plan := m.plan
-	plan.Bandwidth = m.bandwidth.Bits() // as it is limited now
-	write := func() error {
-		m.limited = plan.Bandwidth
-		begun, paused := m.rec.Moments()
-		return m.log.Append(written.Source{
-			Side: "source", Plan: plan, State: state, Begun: begun, Doing: state.Reached(), Skew: m.work.skew, Paused: paused, Report: kept,
-			Needed: m.work.needed.Load(), Coming: m.work.prepared.Coming, Home: m.work.prepared.Home, QEMU: m.process, Next: m.nextMode,
-		}, sync)
-	}
+	write := func() error { return m.writeDown(state, kept, sync) }
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.Timed("journal: "+journalWords(state), write)
 	}
 	return write()
+}
+
+// writeDown writes a record of state, with what is kept of the report.
+func (m *outgoing) writeDown(state migration.Source, kept json.RawMessage, sync bool) error {
+	plan := m.plan
+	plan.Bandwidth = m.bandwidth.Bits() // as it is limited now
+	m.limited = plan.Bandwidth
+	begun, paused := m.rec.Moments()
+	return m.log.Append(written.Source{
+		Side: "source", Plan: plan, State: state, Begun: begun, Doing: state.Reached(), Skew: m.work.skew, Paused: paused, Report: kept,
+		Needed: m.work.needed.Load(), Coming: m.work.prepared.Coming, Home: m.work.prepared.Home, QEMU: m.process, Next: m.nextMode,
+	}, sync)
 }
 
 // journalWords name what the journal is told within the switch.

@@ -11,8 +11,8 @@ import (
 )
 
 // What a report has come to outlives its agent, with the journal. It is taken down where nobody
-// waits for it: as the switch begins, the guest runs still, and from the moment at which it runs
-// at the destination. What is written between the two has it as the switch's beginning had. Before
+// waits for it: as the switch begins, and while a copy goes on in it, the guest runs still, and from the
+// moment at which it runs at the destination. What is written between the two has it as it was then. Before
 // the switch it is what was sent so far, and no more: of all else the next try begins anew.
 
 // mostFigures bounds what a journal's record has of a report, bytes.

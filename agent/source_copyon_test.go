@@ -2,13 +2,17 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
 
+	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/peer/peertest"
+	"godwit/agent/record"
+	"godwit/agent/written"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -59,5 +63,46 @@ func TestCopyOnGivesWay(t *testing.T) {
 	got := slices.Compact(seen) // a lane may be silent again, on a busy machine
 	if len(got) < 3 || got[0] != 10e6 || got[1] != 0 || got[len(got)-1] != 10e6 {
 		t.Errorf("another was limited to %v", got)
+	}
+}
+
+// TestCopyOnKeepsTheReport: an agent that is killed after a copy which went on in the switch leaves to the next what
+// the report had come to, and what was written down meanwhile is no step of the guest's switch.
+func TestCopyOnKeepsTheReport(t *testing.T) {
+	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+	dir := t.TempDir()
+	log, err := journal.Create(dir, m.plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close() //nolint:errcheck // the test ends
+	m.log, m.state = log, sourceDoing(t, migration.AskSuspend)
+	m.rec.Note("seen before the switch")
+	m.beginWire()
+	for _, done := range []migration.Effect{migration.AskSuspend, migration.Flip, migration.Pause} {
+		if _, err := m.step(migration.Input{Kind: migration.Done, Effect: done}); err != nil {
+			t.Fatal(err)
+		}
+		if done == migration.AskSuspend {
+			for range 3 { // as often as the copy is long
+				m.work.wireTold.last = time.Time{}
+				m.rec.Edit(func(r *record.Report) { r.Rounds++ })
+				m.keepWire()
+			}
+		}
+	}
+	var j written.Source
+	if err := journal.Read(dir, m.plan.ID, &j); err != nil {
+		t.Fatal(err)
+	}
+	var kept record.Report
+	if err := json.Unmarshal(j.Report, &kept); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(kept.Notes, "seen before the switch") || kept.Rounds != 3 || len(kept.Phases) == 0 {
+		t.Errorf("the record of letting go has notes %q, %d rounds, phases %v", kept.Notes, kept.Rounds, kept.Phases)
+	}
+	if got, want := steps(m), []string{"journal: flip begins", "journal: pause begins", "journal: let go"}; !slices.Equal(got, want) {
+		t.Errorf("steps %q, want %q", got, want)
 	}
 }

@@ -72,13 +72,13 @@ func (m *outgoing) keepWire() {
 	if !m.work.wire.Begun() || m.log == nil || !m.work.wireTold.due(time.Now()) && m.bandwidth.Bits() == m.limited || m.log.Reserve(wireRoom) != nil {
 		return
 	}
-	if m.state.Released() { // the record has the whole report
+	if m.state.LedAway() { // from the switch on the record has the whole report
 		m.takeDown(m.state)
 	} else {
 		m.countWire()
 		m.kept = m.sentSoFar()
 	}
-	if err := m.persist(m.state, false); err != nil {
+	if err := m.writeDown(m.state, m.kept, false); err != nil {
 		m.a.log.Warn("write down what was sent", "migration", m.plan.ID, "error", err)
 	}
 }
