@@ -49,6 +49,9 @@ func (m *outgoing) copyOn(ctx context.Context) error {
 	if err := m.keepFlushed(ctx, func(ctx context.Context) error { return m.awaitFit(ctx, paths) }); err != nil {
 		return err
 	}
+	if !m.work.told {
+		m.expectGuest() // anew: what the destination has heard is of now
+	}
 	m.hurries(true)
 	return nil
 }

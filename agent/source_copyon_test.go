@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -12,14 +14,16 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/peer/peertest"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/agent/written"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/guest"
 )
 
 // cutAtFlip is a migration whose lanes are cut as its switch begins, over paths that it shares; they are back once that
-// is closed. Its QEMU's copy goes on.
-func cutAtFlip(t *testing.T, qemu vm.Machine, back <-chan struct{}, shared []peer.Path) *outgoing {
+// is closed. Its QEMU's copy goes on, and its destination answers by handler.
+func cutAtFlip(t *testing.T, qemu vm.Machine, back <-chan struct{}, shared []peer.Path, handler http.Handler) *outgoing {
 	t.Helper()
 	limit := limits.Settle
 	limits.Settle.For = time.Millisecond
@@ -29,7 +33,8 @@ func cutAtFlip(t *testing.T, qemu vm.Machine, back <-chan struct{}, shared []pee
 	m.a.rightOfWay.Join(m.plan.ID, shared, func(int64) {})
 	m.guest.RunsIn(qemu)
 	laned(t, m, back)
-	m.link = peertest.Link(t, "paris", n.Host, nil, nil)
+	m.link = peertest.Link(t, "paris", n.Host, handler, nil)
+	m.a.ctx = t.Context()
 	m.setState(sourceDoing(t, migration.Flip))
 	return m
 }
@@ -57,12 +62,41 @@ func TestCopyOnGivesWay(t *testing.T) {
 		if looks++; looks == 5 {
 			close(back)
 		}
-	}}, back, shared)
+	}}, back, shared, nil)
 	m.a.rightOfWay.Join("m-00000002", shared, func(bits int64) { limited = bits })
 	m.flip(t.Context()) //nolint:errcheck // there is no detour
 	got := slices.Compact(seen) // a lane may be silent again, on a busy machine
 	if len(got) < 3 || got[0] != 10e6 || got[1] != 0 || got[len(got)-1] != 10e6 {
 		t.Errorf("another was limited to %v", got)
+	}
+}
+
+// TestCopyOnTellsNobody: clients are told of the guest's next address as it leaves, once, and by what the destination
+// has heard of then; not where no lane carries its memory.
+func TestCopyOnTellsNobody(t *testing.T) {
+	limit := limits.Expect
+	limits.Expect.For = time.Minute
+	t.Cleanup(func() { limits.Expect = limit })
+	back, looks, early, asked := make(chan struct{}), 0, 0, make(chan string, 9)
+	qemu := &looked{halted{stuck{gone: gone{done: make(chan struct{})}}}, func() {
+		if looks++; looks == 5 {
+			early = len(asked)
+			close(back)
+		}
+	}}
+	expects := make(chan string, 9)
+	m := cutAtFlip(t, qemu, back, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		expects <- r.URL.Path
+		json.NewEncoder(w).Encode(talk.ExpectAnswer{Free: true}) //nolint:errcheck // the call fails then
+	}))
+	m.guest = twoNICGuest(teller{asked: asked})
+	m.guest.RunsIn(qemu)
+	m.plan.Next = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Endpoint: 3}}
+	m.work.capabilities, m.work.accepted = []string{guest.CapTell}, talk.Acceptance{Expects: true}
+	m.expectGuest()
+	m.flip(t.Context()) //nolint:errcheck // there is no detour
+	if early > 0 || len(asked) != 1 || len(expects) < 2 {
+		t.Errorf("the guest was to tell its clients %d times while it was copied on, %d in all; the destination was asked %d times", early, len(asked), len(expects))
 	}
 }
 

@@ -48,10 +48,11 @@ func (m *outgoing) expectGuest() {
 	}()
 }
 
-// tellClients has the guest tell its clients, and returns what waits until it has, for limits.Tell at most.
+// tellClients has the guest tell its clients, and returns what waits until it has, for limits.Tell at most. Where no
+// lane carries its memory it may not leave (copyOn), and they would look for it in vain.
 func (m *outgoing) tellClients(ctx context.Context) (wait func()) {
 	c, expected := m.guest.Channel(), m.work.expected
-	if m.work.expected = nil; c == nil || expected == nil || !<-expected {
+	if m.work.expected = nil; c == nil || expected == nil || !<-expected || m.laneless() {
 		return func() {}
 	}
 	m.work.told = true // or may be, whatever the guest answers
