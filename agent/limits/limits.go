@@ -48,7 +48,7 @@ var (
 	Tell         = named("tell", 100*time.Millisecond, "the guest tells its clients of its next address, just before it is stopped; then the switch goes on all the same")
 	TryTunnel    = named("try_tunnel", 5*time.Second, "a tunnel carries a packet and its echo: one for memory first, the guest's again and again while memory is copied")
 	FollowTicks  = named("follow_ticks", 3*time.Second, "the guest begins to count on its channel")
-	Flip         = named("flip", 8*time.Second, "memory has come to rest, and the guest's packets take the tunnel")
+	Flip         = named("flip", 8*time.Second, "memory has come to rest, and the guest's packets take the tunnel, each try")
 	Settle       = named("settle_memory", 3*time.Second, "memory comes to rest, and the lanes that carry it work, before that; then it goes on by those that do, and where none does the guest runs on, and its copy goes on")
 	Underway     = named("underway", time.Second, "what the home of an address had sent here is here; then it is lost, and the move goes on")
 	Pause        = named("pause", 10*time.Second, "the tap is drained and the guest stopped")
