@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 )
 
 // A QEMU that somebody else started, as libvirt does, may be another user's, be confined, or have another root
@@ -77,9 +78,19 @@ func (p *Process) lend(ctx context.Context, name, socket string) (lent bool, err
 		return false, err
 	}
 	defer file.Close()
-	return true, p.qmp.Give(ctx, name, file)
+	if err := p.qmp.Give(ctx, name, file); err != nil {
+		p.takeBack(ctx, name) // it may have it all the same
+		return false, err
+	}
+	return true, nil
 }
 
+// takeBackWait bounds the wait for QEMU, which does it later all the same. It may itself be waiting for the other end
+// of a connection that is ended only after this.
+const takeBackWait = time.Second
+
 func (p *Process) takeBack(ctx context.Context, name string) {
-	p.qmp.Do(context.WithoutCancel(ctx), "closefd", map[string]any{"fdname": name}, nil) //nolint:errcheck // it was taken
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackWait)
+	defer cancel()
+	p.qmp.Do(ctx, "closefd", map[string]any{"fdname": name}, nil) //nolint:errcheck // it was taken
 }

@@ -2,13 +2,16 @@ package qemu_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/internal/socket"
 	"godwit/vm"
@@ -150,5 +153,44 @@ func TestMirrorToNoNBD(t *testing.T) {
 	}
 	listener.Close() // where nobody came
 	<-heard
+	noMirrors(t, p)
+}
+
+// TestMirrorThatIsNotAnswered: a mirror of such a one to where nobody answers it any more ends with who asked for it,
+// not only once QEMU is answered, or its connection ends; and leaves no descriptor in it then.
+func TestMirrorThatIsNotAnswered(t *testing.T) {
+	p, _ := ofNobody(t, nil)
+	path := filepath.Join(t.TempDir(), "out.sock")
+	listener, err := socket.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- p.StartMirror(ctx, vm.Mirror{Disk: "system", Socket: path}) }()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "NBDMAGICIHAVEOPT\x00\x03"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 4)); err != nil { // its flags: it waits for an answer from here on
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(15 * time.Second): // half of what QEMU is waited for where nobody bounds it
+		t.Error("it is still waited for what QEMU answers")
+	}
+	conn.(*net.UnixConn).CloseWrite() //nolint:errcheck // seen below
+	io.Copy(io.Discard, conn)         //nolint:errcheck // until QEMU has none of it left
 	noMirrors(t, p)
 }
