@@ -2,6 +2,7 @@ package vm
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -136,9 +137,19 @@ type Facts struct {
 	// Apart: the hypervisor cannot open what the agent names, as it is another user's, confined, or has another root
 	// directory.
 	Apart bool `json:",omitempty"`
+	// CPUs are the processors' places, by which QEMU's stream names them; nil: an older agent tells only how many.
+	CPUs []int `json:",omitempty"`
 	// Features are what the guest can use of its first processor; nil: not told, as by an
 	// older agent.
 	Features *Features `json:",omitempty"`
+}
+
+// SMP is with how many processors a hypervisor must be started at least to have all of these without plugging them in.
+func (f Facts) SMP() int {
+	if len(f.CPUs) == 0 {
+		return f.VCPUs
+	}
+	return slices.Max(f.CPUs) + 1
 }
 
 // Features are what a guest can use of its processor.

@@ -55,8 +55,13 @@ func LacksProcessor(host string, guest Guest, here vm.Facts) error {
 	if there.CPU != "" && here.CPU != there.CPU {
 		return refuse("its start command makes a CPU of model %s, the guest has %s; write -cpu %s in it, with the options that the guest's QEMU has", here.CPU, there.CPU, there.CPU)
 	}
-	if there.VCPUs != 0 && here.VCPUs != there.VCPUs {
-		return refuse("its start command makes %d processors, the guest has %d; write -smp %d in it, with the options that the guest's QEMU has", here.VCPUs, there.VCPUs, there.VCPUs)
+	if lost := lists.Without(there.CPUs, here.CPUs); here.VCPUs < there.VCPUs || len(lost) > 0 { // more are no fault
+		which := ""
+		if len(lost) > 0 {
+			which = fmt.Sprintf(", of which those of cpu-index %s are not there", listed(places(lost)))
+		}
+		return refuse("its start command makes %d processors, the guest has %d%s; write -smp %d in it, with the options that the guest's QEMU has, or the -device of each that was plugged in",
+			here.VCPUs, there.VCPUs, which, there.SMP())
 	}
 	if there.Features == nil || here.Features == nil {
 		return nil
@@ -72,6 +77,14 @@ func LacksProcessor(host string, guest Guest, here vm.Facts) error {
 		return refuse("its CPU %s has not all that the guest's %s has (CPUID %s); %s", here.CPU, there.CPU, listed(lost), advice)
 	}
 	return nil
+}
+
+// places are a guest's processors, as words.
+func places(cpus []int) (words []string) {
+	for _, n := range cpus {
+		words = append(words, fmt.Sprint(n))
+	}
+	return words
 }
 
 // otherCPU is what can be done about a processor that is not enough.
@@ -117,10 +130,12 @@ func listed(words []string) string {
 	return oneline.Of(strings.Join(words, ", "))
 }
 
-// Bounds of what another host tells of a processor. QEMU 10 has 40 registers and 350 features.
+// Bounds of what another host tells of a guest's processors. QEMU 10 has 40 registers and 350 features, and makes at
+// most 4096 of them.
 const (
 	mostRegisters = 200
 	mostFeatures  = 2000
+	mostCPUs      = 1 << 16
 )
 
 var (
@@ -136,6 +151,9 @@ func CheckMachine(f vm.Facts) error {
 	}
 	if f.CPU != "" && !modelForm.MatchString(f.CPU) {
 		return fmt.Errorf("CPU model %.64q is none", f.CPU)
+	}
+	if len(f.CPUs) > mostCPUs || slices.ContainsFunc(f.CPUs, func(n int) bool { return n < 0 || n >= mostCPUs }) {
+		return fmt.Errorf("%d processors, from %d to %d; at most %d, from 0 on", len(f.CPUs), slices.Min(f.CPUs), slices.Max(f.CPUs), mostCPUs)
 	}
 	if f.Features == nil {
 		return nil

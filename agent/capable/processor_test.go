@@ -19,6 +19,7 @@ func TestLacksProcessor(t *testing.T) {
 		return vm.Facts{CPU: "qemu64", Features: &vm.Features{CPUID: map[string]uint32{name: bits}}}
 	}
 	several := func(n int) vm.Facts { return vm.Facts{CPU: "max", VCPUs: n} }
+	at := func(places ...int) vm.Facts { return vm.Facts{CPU: "max", VCPUs: len(places), CPUs: places} }
 	const model = "Skylake-Server"
 	const own, adopted = false, true // whether a person started it
 	for _, c := range []struct {
@@ -42,7 +43,14 @@ func TestLacksProcessor(t *testing.T) {
 		{"a host of another vendor counts threads otherwise", adopted, register("80000001.ECX", 1<<1), register("1.EDX", 0), nil},
 		{"as many", adopted, several(4), several(4), nil},
 		{"fewer", adopted, several(3), several(2), []string{"host rome refuses guest web: its start command makes 2 processors, the guest has 3; write -smp 3 in it"}},
-		{"more", adopted, several(2), several(4), []string{"makes 4 processors, the guest has 2; write -smp 2 in it, with"}},
+		{"more", adopted, several(2), several(4), nil},
+		{"all, one of which was plugged in", adopted, at(0, 1, 3), at(0, 1, 3), nil},
+		{"all, and more", adopted, at(0, 1, 3), at(0, 1, 2, 3), nil},
+		{"as many others", adopted, at(0, 1, 3), at(0, 1, 2), []string{"makes 3 processors, the guest has 3, of which those of cpu-index 3 are not there; write -smp 4 in it", "or the -device of each"}},
+		{"more others", adopted, at(0, 5), at(0, 1, 2), []string{"makes 3 processors, the guest has 2, of which those of cpu-index 5 are", "write -smp 6 in it"}},
+		{"fewer, and which", adopted, at(0, 1, 2, 3), at(0, 1), []string{"makes 2 processors, the guest has 4, of which those of cpu-index 2, 3 are", "write -smp 4 in it"}},
+		{"an older source has as many as here", adopted, several(3), at(0, 1, 2), nil},
+		{"an older source has more than here", adopted, several(3), at(0, 1), []string{"makes 2 processors, the guest has 3; write -smp 3 in it"}},
 		{"a source that does not tell how many", adopted, several(0), several(2), nil},
 		{"an older source", own, vm.Facts{CPU: "max"}, processor("max", avx2), nil},
 		{"a source that tells nothing", own, vm.Facts{}, processor("max", avx2, "hle"), nil},
@@ -76,6 +84,10 @@ func TestProcessorIsBounded(t *testing.T) {
 		"two lines":        {vm.Facts{CPU: "max\nmin"}, false},
 		"a machine":        {vm.Facts{Machine: "pc-q35-rhel9.6.0"}, true},
 		"a file for it":    {vm.Facts{Machine: "pc-q35-10.0,firmware=/etc/shadow"}, false},
+		"processors":       {vm.Facts{CPUs: []int{0, 1, 4095}}, true},
+		"one below 0":      {vm.Facts{CPUs: []int{-1, 0}}, false},
+		"one beyond all":   {vm.Facts{CPUs: []int{0, mostCPUs}}, false},
+		"many processors":  {vm.Facts{CPUs: make([]int, mostCPUs+1)}, false},
 		"no register":      {vm.Facts{Features: &vm.Features{CPUID: map[string]uint32{"7.0.EBX\x1b[2J": 1}}}, false},
 		"many registers":   {vm.Facts{Features: &vm.Features{CPUID: many}}, false},
 		"many unavailable": {vm.Facts{Features: &vm.Features{Unavailable: make([]string, mostFeatures+1)}}, false},

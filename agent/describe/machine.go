@@ -50,7 +50,7 @@ func (w *writer) processors() {
 		}
 	}
 	if w.Facts.VCPUs > has {
-		w.look("%d of its %d processors were plugged in later; add the -device of each to start, or have -smp there say as many", w.Facts.VCPUs-has, w.Facts.VCPUs)
+		w.look("%d of its %d processors were plugged in later; add the -device of each to start, or have -smp there say %d at least", w.Facts.VCPUs-has, w.Facts.VCPUs, w.Facts.SMP())
 	}
 }
 

@@ -32,4 +32,9 @@ func TestProcessorsPluggedInLater(t *testing.T) {
 			t.Errorf("%q, and %d processors: %q", c.words, c.has, found.Look)
 		}
 	}
+	r := running("-smp", "2,maxcpus=6")
+	r.Facts.VCPUs, r.Facts.CPUs = 3, []int{0, 1, 4}
+	if found, err := Of(r); err != nil || !strings.Contains(strings.Join(found.Look, "\n"), "1 of its 3 processors were plugged in later; add the -device of each to start, or have -smp there say 5 at least") {
+		t.Errorf("%q, %v", found.Look, err)
+	}
 }

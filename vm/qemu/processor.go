@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"godwit/vm"
@@ -24,11 +25,12 @@ func CPU(facts vm.Facts) string {
 	return facts.CPU
 }
 
-// processors fills in the CPU model without its architecture, how many processors there are,
+// processors fills in the CPU model without its architecture, which processors there are,
 // and what the first can do.
 func (p *Process) processors(ctx context.Context, f *vm.Facts) error {
 	var cpus []struct {
-		Path string `json:"qom-path"`
+		Path  string `json:"qom-path"`
+		Index int    `json:"cpu-index"` // one that was plugged in has it by its place
 	}
 	if err := p.qmp.Do(ctx, "query-cpus-fast", nil, &cpus); err != nil || len(cpus) == 0 {
 		return err
@@ -42,6 +44,10 @@ func (p *Process) processors(ctx context.Context, f *vm.Facts) error {
 		name = name[:i]
 	}
 	f.CPU, f.VCPUs = name, len(cpus)
+	for _, c := range cpus {
+		f.CPUs = append(f.CPUs, c.Index)
+	}
+	slices.Sort(f.CPUs)
 
 	var features vm.Features
 	err = p.features(ctx, cpus[0].Path, &features)

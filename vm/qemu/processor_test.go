@@ -44,6 +44,27 @@ func TestFactsSayWhatTheProcessorCan(t *testing.T) {
 	}
 }
 
+// TestFactsSayWhichProcessors: one that was plugged in is told by its place, as QEMU's stream names it.
+func TestFactsSayWhichProcessors(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		cpus  []int
+		smp   int
+	}{
+		{[]string{"-smp", "3"}, []int{0, 1, 2}, 3},
+		{[]string{"-smp", "2,maxcpus=4,sockets=4", "-device", "qemu64-x86_64-cpu,socket-id=3,core-id=0,thread-id=0"}, []int{0, 1, 3}, 4},
+	} {
+		p := theirs(t, append([]string{"-machine", "q35", "-accel", "tcg", "-m", "32"}, c.words...)...)
+		f, err := p.Facts(t.Context())
+		if err != nil || f.VCPUs != 3 || !slices.Equal(f.CPUs, c.cpus) || f.SMP() != c.smp {
+			t.Errorf("%q: %d processors, %v, -smp %d, %v; want %v, %d", c.words, f.VCPUs, f.CPUs, f.SMP(), err, c.cpus, c.smp)
+		}
+	}
+	if n := (vm.Facts{VCPUs: 2}).SMP(); n != 2 {
+		t.Errorf("of an older agent's facts: -smp %d", n)
+	}
+}
+
 // TestCPUAsItWas: a guest finds the processor that it had where it was, also one that an earlier release started.
 func TestCPUAsItWas(t *testing.T) {
 	bits := func(ebx uint32) *vm.Features { return &vm.Features{CPUID: map[string]uint32{"7.0.EBX": ebx}} }
