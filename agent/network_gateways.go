@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 
+	"godwit/agent/capable"
 	"godwit/agent/config"
 	"godwit/migration"
 )
@@ -42,6 +43,21 @@ func (a *Agent) wayBack(plan migration.Plan) error {
 			return refuse("has no router there, without which it cannot come home; name %s in that host's configuration, and start its agent again", config.GatewayKey(addr.Prefix.Addr()))
 		case n.IsItself(router):
 			return refuse("has that host itself for a router (%s, of its %s), and agents lead by another; have another machine, or a network namespace with a port of that bridge, be its router", router, n.Bridge)
+		}
+	}
+	return nil
+}
+
+// wayOn refuses a guest that is to get an address here and could not leave again, as this host is its router.
+func (a *Agent) wayOn(plan migration.Plan) error {
+	n := a.config.Network
+	if plan.KeepsAddress() {
+		return nil
+	}
+	for _, s := range n.Subnets() {
+		if n.IsItself(s.Gateway) {
+			return capable.Refuses(a.config.Host, plan.Guest, migration.CodeAddress, "it is itself the router of its guests (%s, of its %s), and the guest could not leave it again; "+
+				"have another machine, or a network namespace with a port of that bridge, be their router", s.Gateway, n.Bridge)
 		}
 	}
 	return nil

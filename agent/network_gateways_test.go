@@ -86,6 +86,30 @@ func TestHostIsTheRouterItself(t *testing.T) {
 	refusedBy(t, "at home elsewhere", a.wayBack(plan), "")
 }
 
+// TestHostIsTheRouterOfWhoComes: a guest that would get an address whose router is the host itself, and could not leave
+// it again, is refused; where it keeps its own, or gets one of the other subnet, it comes.
+func TestHostIsTheRouterOfWhoComes(t *testing.T) {
+	a := between(t)
+	n := &a.config.Network
+	n.Bridge, n.Gateway4 = "lo", netip.MustParseAddr("127.0.0.1")
+	plan := migration.Plan{Guest: "web", ID: "m-00000001", From: "oslo", To: "rome", Network: "drain", Held: []migration.Address{
+		{Prefix: netip.MustParsePrefix("10.3.1.20/24"), Gateway: netip.MustParseAddr("10.3.1.1"), Home: "oslo"},
+	}}
+	const why = "host rome refuses guest web: it is itself the router of its guests (127.0.0.1, of its lo), and the guest could not leave it again"
+	refusedBy(t, "by its check", checkedBy(t, a, plan), why)
+	n.V6 = netip.MustParsePrefix("fd00:2:1::/64")
+	refusedBy(t, "the other subnet has no router", a.wayOn(plan), why)
+	n.Gateway6 = netip.MustParseAddr("fd00:2:1::1")
+	refusedBy(t, "the other subnet has one", a.wayOn(plan), "")
+	if all := n.Subnets(); len(all) != 1 || all[0].Prefix != n.V6 {
+		t.Errorf("guests get addresses of %v", all)
+	}
+	n.V6, n.Gateway6, plan.Network = netip.Prefix{}, netip.Addr{}, "tunnel"
+	refusedBy(t, "it keeps its address", a.wayOn(plan), "")
+	n.Gateway4, plan.Network = netip.MustParseAddr("10.2.1.1"), "drain"
+	refusedBy(t, "another is the router", a.wayOn(plan), "")
+}
+
 // checkedBy is the answer to the check of a migration to a.
 func checkedBy(t *testing.T, a *Agent, plan migration.Plan) error {
 	t.Helper()

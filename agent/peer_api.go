@@ -58,7 +58,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err := peer.Decode(r, &offer); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(a.admit(r, offer.Plan), talk.CheckPlan(offer.Plan, offer.Description), a.wayBack(offer.Plan)); err != nil {
+	if err := cmp.Or(a.admit(r, offer.Plan), talk.CheckPlan(offer.Plan, offer.Description), a.wayBack(offer.Plan), a.wayOn(offer.Plan)); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(offer.Sample.Check(), a.capable(r.Context(), offer)); err != nil {

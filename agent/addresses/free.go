@@ -24,8 +24,11 @@ const tries = 64
 func (b *Book) Free(ctx context.Context, want netip.Addr, guest string, comesWith []netip.Addr) ([]migration.Address, error) {
 	n := b.config.Network
 	if n.PassesOver(want) {
-		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-			"next address %s: site %s has no router for it; name %s in the configuration of %s, or another address", want, b.config.Site, config.GatewayKey(want), b.config.Host)}
+		why := fmt.Sprintf("has no router for it; name %s in the configuration of %s, or another address", config.GatewayKey(want), b.config.Host)
+		if n.IsItself(n.GatewayOf(want.Is4())) {
+			why = fmt.Sprintf("has host %s itself for its router, and no guest with it could leave again; have another machine be its router, or name another address", b.config.Host)
+		}
+		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("next address %s: site %s %s", want, b.config.Site, why)}
 	}
 	subnets := n.Subnets()
 	if want.IsValid() && !slices.ContainsFunc(subnets, func(s config.Subnet) bool { return s.Prefix.Addr().Is4() == want.Is4() }) {

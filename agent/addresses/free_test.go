@@ -25,6 +25,8 @@ func TestAskedForInAnotherFamily(t *testing.T) {
 	refused(t, "IPv6 at a site of IPv4", ask("fd00:2:1::20"), "next address fd00:2:1::20: site rome has no guests' subnet of its family")
 	b.config.Network.V6 = netip.MustParsePrefix("fd00:2:1::/64")
 	refused(t, "IPv6 at a site that has no router for it", ask("fd00:2:1::20"), "next address fd00:2:1::20: site rome has no router for it; name network.gateway6")
+	b.config.Network.Bridge, b.config.Network.Gateway6 = "lo", netip.MustParseAddr("::1") // its own, also where nobody is root
+	refused(t, "IPv6 at a site whose host is its router", ask("fd00:2:1::20"), "next address fd00:2:1::20: site rome has host rome itself for its router")
 	b.config.Network.V4, b.config.Network.V6 = netip.Prefix{}, netip.MustParsePrefix("fd00:2:1::/64")
 	refused(t, "IPv4 at a site of IPv6", ask("10.2.1.10"), "next address 10.2.1.10: site rome has no guests' subnet of its family")
 }

@@ -137,7 +137,7 @@ func (n Network) Missing() []string {
 	return out
 }
 
-// Itself says, a line each, which of the routers that are named this host is itself. Guests come here all the same.
+// Itself says, a line each, which of the routers that are named this host is itself.
 func (n Network) Itself() (out []string) {
 	for _, router := range []netip.Addr{n.Gateway4, n.Gateway6} {
 		if n.IsItself(router) {
@@ -214,12 +214,13 @@ type Subnet struct {
 	Gateway netip.Addr // zero: none is named
 }
 
-// Subnets are those of this site, IPv4's first. One without a router is none of them while the other has
-// one: a host whose guests have no use for IPv6 may name its subnet all the same.
+// Subnets are those of this site, IPv4's first. One without a router, or with this host for one, is none of them while
+// the other has one: a host whose guests have no use for IPv6 may name its subnet all the same.
 func (n Network) Subnets() []Subnet {
 	all := slices.DeleteFunc([]Subnet{{n.V4, n.Gateway4}, {n.V6, n.Gateway6}}, func(s Subnet) bool { return !s.Prefix.IsValid() })
-	if slices.ContainsFunc(all, func(s Subnet) bool { return s.Gateway.IsValid() }) {
-		all = slices.DeleteFunc(all, func(s Subnet) bool { return !s.Gateway.IsValid() })
+	left := func(s Subnet) bool { return s.Gateway.IsValid() && !n.IsItself(s.Gateway) } // by guests, when they move on
+	if slices.ContainsFunc(all, left) {
+		all = slices.DeleteFunc(all, func(s Subnet) bool { return !left(s) })
 	}
 	return all
 }
