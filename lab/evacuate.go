@@ -2,8 +2,10 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"godwit/agent/api"
 	"godwit/agent/evacuate"
@@ -63,17 +65,26 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 		byName[t.Name] = t
 		waiting[here] = append(waiting[here], api.GuestInfo{Name: t.Name, Memory: t.Memory})
 	}
-	var moves []evacuate.Move
-	for _, here := range avoid {
-		if len(waiting[here]) == 0 {
-			continue
+	errs := make([]error, len(avoid))
+	var all sync.WaitGroup
+	for i, here := range avoid {
+		if guests := waiting[here]; len(guests) > 0 {
+			all.Go(func() { // none waits for another host's agent
+				moves, err := r.chooseMoves(ctx, r.w.agents[here], guests, to, avoid)
+				if err != nil {
+					errs[i] = fmt.Errorf("guests on %s stay: %w", here, err)
+					return
+				}
+				errs[i] = r.moveChosen(ctx, here, moves, byName)
+			})
 		}
-		chosen, err := r.chooseMoves(ctx, r.w.agents[here], waiting[here], to, avoid)
-		if err != nil {
-			return err
-		}
-		moves = append(moves, chosen...)
 	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// moveChosen moves guests that are on one host.
+func (r *run) moveChosen(ctx context.Context, here string, moves []evacuate.Move, byName map[string]evacuee) error {
 	moved := make([]bool, len(moves))
 	evacuate.Each(ctx, policy.EvacuateWidth, len(moves), func(i int) {
 		t := byName[moves[i].Guest]
@@ -88,7 +99,7 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 	})
 	for i, m := range moves {
 		if !moved[i] {
-			return fmt.Errorf("the run ended before guest %s could leave %s", m.Guest, host)
+			return fmt.Errorf("the run ended before guest %s could leave %s", m.Guest, here)
 		}
 	}
 	return nil

@@ -2,7 +2,9 @@ package lab
 
 import (
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"godwit/lab/scenario"
 )
@@ -42,5 +44,45 @@ func TestEvacuationOfASiteWithin(t *testing.T) {
 				t.Errorf("from %s to %s, and it is at %s", m.from, m.to, at)
 			}
 		}
+	}
+}
+
+// TestEvacuationBesideADeadAgent: a guest that went to another host of its site, whose agent does not answer, keeps no
+// other back, whose migration begins while that agent is waited for; and is told of.
+func TestEvacuationBesideADeadAgent(t *testing.T) {
+	r := aRun()
+	r.w.scenario.Sites = []scenario.Site{{Name: "a", Hosts: 2}, {Name: "b", Hosts: 1}}
+	r.w.scenario.Guests = append(r.w.scenario.Guests, scenario.Guest{Name: "db", Site: "a"})
+	asked := make(chan struct{})
+	healthy, dead := http.NewServeMux(), http.NewServeMux()
+	healthy.HandleFunc("GET /v1/host", func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`{"host":"a-2","site":"a","neighbours":[{"host":"b","site":"b"}]}`)) //nolint:errcheck // the client tells
+	})
+	healthy.HandleFunc("POST /v1/migrations", func(w http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		w.WriteHeader(http.StatusConflict)
+		w.Write([]byte(`{"code":"busy","text":"it stays"}`)) //nolint:errcheck // the client tells
+	})
+	dead.HandleFunc("GET /v1/host", func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case <-asked:
+		case <-time.After(10 * time.Second): // where none is asked for
+			t.Error("no guest moves before it answers")
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		w.Write([]byte(`{"code":"peer","text":"its agent is gone"}`)) //nolint:errcheck // the client tells
+	})
+	r.w.agents["a-1"], r.w.agents["a-2"], r.w.agents["b"] = anAgent(t, "a-1", dead), anAgent(t, "a-2", healthy), anAgent(t, "b", http.NewServeMux())
+	r.w.where["web"], r.w.where["db"] = "a-1", "a-1"
+	_, done := r.turn("web")
+	r.evacuate(t.Context(), &scenario.Step{Evacuate: &scenario.Evacuate{Host: "a", To: "b"}})
+	r.w.moved("web", "a-2")
+	done()
+	r.wg.Wait()
+	if len(r.moves) != 1 || r.moves[0].guest != "web" || r.moves[0].from != "a-2" {
+		t.Errorf("%d migrations", len(r.moves))
+	}
+	if len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "guests on a-1 stay: ") {
+		t.Errorf("troubles %q", r.troubles)
 	}
 }
