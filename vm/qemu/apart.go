@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -49,17 +50,24 @@ func user(pid int) (string, error) {
 	return "", fmt.Errorf("/proc/%d/status names no user", pid)
 }
 
-// confined is the profile of AppArmor that is enforced for a process; "" without one.
+// confined is the profile of AppArmor that keeps a process from something; "" without one.
 func confined(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/attr/current", pid))
 	if err != nil {
 		return "" // the kernel has no such thing
 	}
-	profile, enforced := strings.CutSuffix(strings.TrimSpace(string(text)), " (enforce)")
-	if !enforced {
+	return profile(string(text))
+}
+
+// profile takes a label of AppArmor's, such as "libvirt-… (enforce)", apart. What is in another mode may be confined,
+// too: it is ended (kill), asked for (user), or of several profiles one is enforced (mixed).
+func profile(label string) string {
+	label = strings.TrimSpace(label)
+	at := strings.LastIndex(label, " (")
+	if at < 0 || slices.Contains([]string{" (complain)", " (unconfined)"}, label[at:]) {
 		return ""
 	}
-	return profile
+	return label[:at]
 }
 
 // lend gives QEMU a connection to a socket of the agent's, by that name, where QEMU is apart. The command that takes it
