@@ -38,8 +38,14 @@ func (w *writer) machine() {
 // there are at first.
 func (w *writer) processors() {
 	has := 1
-	for _, a := range w.all("smp") {
-		has, _ = strconv.Atoi(a.first("cpus")) //nolint:errcheck // then there are as many as there may be
+	for _, a := range w.all("machine", "M", "smp") {
+		cpus := a.get("smp.cpus") // as QEMU 6.2 and later take it, too
+		if a.name == "smp" {
+			cpus = a.first("cpus")
+		} else if !slices.ContainsFunc(a.option, func(f field) bool { return strings.HasPrefix(f.key, "smp.") }) {
+			continue
+		}
+		has, _ = strconv.Atoi(cpus) //nolint:errcheck // then there are as many as there may be
 	}
 	if has == 0 {
 		return

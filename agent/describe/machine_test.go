@@ -19,6 +19,11 @@ func TestProcessorsPluggedInLater(t *testing.T) {
 		{"-smp cpus=2,maxcpus=4", 3, true},
 		{"-smp sockets=2,cores=2", 4, false},
 		{"-smp maxcpus=4", 4, false}, // as many as there may be
+		{"-machine q35,smp.cpus=4", 4, false},
+		{"-machine q35,smp.cpus=2,smp.maxcpus=4", 3, true},
+		{"-machine q35,smp.sockets=2,smp.cores=2", 4, false},
+		{"-machine q35 -smp 2", 2, false},
+		{"-smp 2,maxcpus=4 -machine q35", 3, true},
 		{"-smp 1,maxcpus=4 -device host-x86_64-cpu,socket-id=0,core-id=1,thread-id=0", 2, false},
 		{"-smp 1,maxcpus=4 -device host-x86_64-cpu,socket-id=0,core-id=1,thread-id=0", 3, true},
 	} {
