@@ -77,7 +77,7 @@ func OtherDisks(host string, guest Guest, made, has []vm.Disk) error {
 	for n, disk := range made {
 		i := slices.IndexFunc(has, func(d vm.Disk) bool { return d.ID == disk.ID })
 		if i < 0 {
-			return Refuses(host, guest.Name, migration.CodeHypervisor, "its start command makes no disk %s; give a block node of that name the file {disk%d}", disk.ID, n)
+			return Refuses(host, guest.Name, migration.CodeHypervisor, "its start command makes no disk %s; give a drive or block node of that name the file {disk%d}", disk.ID, n)
 		}
 		a, err := os.Stat(has[i].Path)
 		b, err2 := os.Stat(disk.Path)

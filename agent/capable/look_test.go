@@ -29,7 +29,7 @@ func TestOtherDisks(t *testing.T) {
 		"by a link":          {[]vm.Disk{{ID: "vda", Path: link}}, ""},
 		"with options":       {[]vm.Disk{{ID: "vda", Path: `json:{"driver":"raw","offset":0,"file":{"filename":"` + made + `"}}`}}, ""},
 		"another file":       {[]vm.Disk{{ID: "vda", Path: other}}, "write {disk0} there"},
-		"no such disk":       {[]vm.Disk{{ID: "vdb", Path: made}}, "makes no disk vda; give a block node of that name the file {disk0}"},
+		"no such disk":       {[]vm.Disk{{ID: "vdb", Path: made}}, "makes no disk vda; give a drive or block node of that name the file {disk0}"},
 		"read-only there":    {[]vm.Disk{{ID: "vda", Path: made, ReadOnly: true}}, "has its disk vda with read-only=on, the guest with read-only=off; write that"},
 		"nothing to compare": {[]vm.Disk{{ID: "vda", Path: "nbd://192.0.2.1/x"}}, "has its disk vda in nbd://192.0.2.1/x"},
 	} {
