@@ -139,6 +139,8 @@ type Facts struct {
 	Apart bool `json:",omitempty"`
 	// CPUs are the processors' places, by which QEMU's stream names them; nil: an older agent tells only how many.
 	CPUs []int `json:",omitempty"`
+	// Closed are the disks that the hypervisor must open again as it lets the guest go, and cannot, each with why.
+	Closed []string `json:",omitempty"`
 	// Features are what the guest can use of its first processor; nil: not told, as by an
 	// older agent.
 	Features *Features `json:",omitempty"`

@@ -32,6 +32,9 @@ func (l Leaver) Unfit(refuse Refuse) error {
 	case len(facts.Blockers) > 0:
 		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s; take that device away, or make it one that can migrate",
 			oneline.Of(strings.Join(strings.Fields(strings.Join(facts.Blockers, "; ")), " ")))
+	case len(facts.Closed) > 0:
+		return refuse(migration.CodeHypervisor, "its QEMU opens each disk by -drive again as the guest leaves, and cannot: %s; "+
+			"let it find that file by this name and its user read it, or start it with the whole path", oneline.Of(strings.Join(facts.Closed, "; ")))
 	case facts.Accel == "tcg" && older(facts.Version, "10"):
 		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
 	case len(held.Taps) < 2 && !l.Keeps:

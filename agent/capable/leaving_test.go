@@ -49,6 +49,8 @@ func TestUnfit(t *testing.T) {
 		{"QEMU 9.2 with TCG", Leaver{two, true, false, facts("9.2.0", "tcg"), vm.Running}, migration.CodeHypervisor, []string{"QEMU 9.2.0"}},
 		{"paused", Leaver{two, true, false, well, vm.Paused}, migration.CodeGuest, []string{"it is paused"}},
 		{"blocked", Leaver{two, true, true, facts("10.0.2", "tcg", "a device\nof two lines", "another"), vm.Running}, migration.CodeHypervisor, []string{"a device of two lines; another"}},
+		{"a disk that its QEMU cannot open again", Leaver{two, true, true, vm.Facts{Version: "10.0.2", Accel: "tcg", Closed: []string{"disk hd0: Could not open 'root.img': No such file or directory"}}, vm.Running},
+			migration.CodeHypervisor, []string{"disk hd0: Could not open 'root.img'", "whole path"}},
 		{"one NIC", Leaver{one, true, false, well, vm.Running}, migration.CodeGuest, []string{"no second NIC", "--network tunnel"}},
 		{"one NIC, keeps its address", Leaver{one, true, true, well, vm.Running}, "", nil},
 		{"no channel", Leaver{two, false, false, well, vm.Running}, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},

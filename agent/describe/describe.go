@@ -56,6 +56,9 @@ func Of(r Running) (Found, error) {
 	for _, why := range r.Facts.Blockers {
 		w.look("QEMU does not let it move as it is: %s", why)
 	}
+	for _, why := range r.Facts.Closed {
+		w.look("its QEMU must open %s; let it find that file by this name and its user read it, or start it with the whole path", why)
+	}
 	return w.found, w.found.Description.Check()
 }
 

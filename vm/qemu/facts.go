@@ -64,6 +64,9 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if f.Apart, err = apart(p.pid); err != nil {
 		return vm.Facts{}, err
 	}
+	if f.Closed, err = p.closed(ctx, f.Apart); err != nil {
+		return vm.Facts{}, err
+	}
 	f.Disks, err = p.disks(ctx)
 	return f, err
 }
