@@ -2,10 +2,43 @@ package sample
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
+
+// allocate sets room aside for all of a file, as QEMU does where it writes zeros and may make no holes.
+func allocate(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, size), f.Close())
+}
+
+// TestManyPieces: of a file in more pieces than are counted the rest counts as what was seen.
+func TestManyPieces(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const step, count = 64 << 10, pieces + pieces/2
+	for i := range int64(count) {
+		if _, err := f.WriteAt([]byte{1}, i*step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Truncate(count * step); err != nil {
+		t.Fatal(err)
+	}
+	if got := data(f, count*step); got < count*4000 || got > count*8192 {
+		t.Errorf("%d bytes in %d pieces", got, count)
+	}
+}
 
 // TestDisk: holes take nothing, text takes less than there is of it, noise all of it, and what cannot be read nothing.
 func TestDisk(t *testing.T) {
@@ -32,6 +65,10 @@ func TestDisk(t *testing.T) {
 		}
 		return path
 	}
+	aside := file(50*mib, random)
+	if err := allocate(aside, 100*mib); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		path        string
 		link        float64
@@ -42,6 +79,7 @@ func TestDisk(t *testing.T) {
 		"text, a fast link":    {file(50*mib, text), 1e12, 3 * mib, 5 * mib},
 		"text, a link unknown": {file(50*mib, text), 0, 1, mib},
 		"noise":                {file(90*mib, random), 1e6, 3 * mib, 5 * mib},
+		"room set aside":       {aside, 1e6, 3 * mib, 5 * mib},
 		"no file":              {"/nowhere", 1e6, 0, 0},
 		"no disk":              {t.TempDir(), 1e6, 0, 0},
 	} {
