@@ -250,7 +250,7 @@ func (w *writer) elsewhere() {
 			if f.bare {
 				at = f.key
 			}
-			if path.IsAbs(at) && !everywhere(at) && !slices.Contains(files, at) {
+			if path.IsAbs(at) && !everywhere(at) && !isMemory(a, f) && !slices.Contains(files, at) {
 				files = append(files, at)
 			}
 			if isPrivate(a, f) && !slices.Contains(private, "-"+a.name) {
@@ -266,10 +266,13 @@ func (w *writer) elsewhere() {
 	}
 }
 
+// hugePages is where huge pages are, in which memory is no file that lasts.
+const hugePages = "/dev/hugepages"
+
 // everywhere says whether a path is one of QEMU's own objects, or a device, which is no folder of huge pages: libvirt
 // makes one for each guest.
 func everywhere(at string) bool {
-	return strings.HasPrefix(at, "/machine/") || strings.HasPrefix(at, "/dev/") && !strings.HasPrefix(at, "/dev/hugepages/")
+	return strings.HasPrefix(at, "/machine/") || strings.HasPrefix(at, "/dev/") && !strings.HasPrefix(at, hugePages+"/")
 }
 
 // isPrivate says whether a word is a password, and not whether there is one.

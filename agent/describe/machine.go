@@ -31,7 +31,29 @@ func (w *writer) machine() {
 	if w.Facts.Memory > w.Facts.Base && !slices.ContainsFunc(w.all("device"), dimm) {
 		w.look("memory was plugged in later; add its -object and its -device to start")
 	}
+	w.stored()
 	w.processors()
+}
+
+// isMemory says whether a word of an option is the file, or folder, that memory is in. Huge pages are none that lie there.
+func isMemory(a *argument, f field) bool {
+	return a.name == "object" && a.first("qom-type") == "memory-backend-file" && f.key == "mem-path" && !strings.HasPrefix(f.value, hugePages)
+}
+
+// stored tells of memory that is in a file. QEMU makes it, and where it is there takes it as it is.
+func (w *writer) stored() {
+	for _, a := range w.all("object") {
+		for _, f := range a.option {
+			if !isMemory(a, f) {
+				continue
+			}
+			at := w.from(f.value)
+			if at != f.value {
+				a.set(f.key, at)
+			}
+			w.look("its memory is in %s: each destination must have the folder for it, and nobody else may use that file", at)
+		}
+	}
 }
 
 // processors tells of those that the command line does not have. None can be plugged in but where it says how many

@@ -43,3 +43,33 @@ func TestProcessorsPluggedInLater(t *testing.T) {
 		t.Errorf("%q, %v", found.Look, err)
 	}
 }
+
+// TestMemoryInAFile: a person is told of the file that memory is in, which is none to be copied to a destination.
+func TestMemoryInAFile(t *testing.T) {
+	for words, want := range map[string]string{
+		"memory-backend-file,id=m,size=1G,mem-path=/srv/web.mem,share=on":                         "its memory is in /srv/web.mem: ",
+		"memory-backend-file,id=m,size=1G,mem-path=/dev/shm/web":                                  "its memory is in /dev/shm/web: ",
+		"memory-backend-file,id=m,size=1G,mem-path=web.mem":                                       "its memory is in /home/op/web.mem: ",
+		`{"qom-type":"memory-backend-file","id":"m","size":1073741824,"mem-path":"/srv/m"}`:       "its memory is in /srv/m: ",
+		"memory-backend-file,id=m,size=1G,mem-path=/dev/hugepages/libvirt/qemu/1-web,prealloc=on": "each destination must have the same: /dev/hugepages/libvirt/qemu/1-web",
+		"memory-backend-file,id=m,size=1G,mem-path=/dev/hugepages":                                "",
+		"memory-backend-memfd,id=m,size=1G":                                                       "",
+	} {
+		found, err := Of(running(append(strings.Fields("-netdev tap,id=net0,fd=5 -object"), words)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		for _, line := range found.Look {
+			if strings.Contains(line, "memory") || strings.Contains(line, "must have") {
+				told = append(told, line)
+			}
+		}
+		if got := strings.Join(told, "; "); !strings.HasPrefix(got, want) || len(told) != min(len(want), 1) {
+			t.Errorf("%s: told %q, want %q", words, got, want)
+		}
+		if start := strings.Join(found.Description.Start, " "); strings.Contains(start, "=web.mem") {
+			t.Errorf("%s: started with %s", words, start)
+		}
+	}
+}
