@@ -18,7 +18,8 @@ import (
 // Running is a guest's QEMU.
 type Running struct {
 	QMP      string   // the socket by which it was asked
-	Dir      string   // in which it was started
+	Dir      string   // in which it was started, or that it has changed to since
+	Open     []string // files that it has open, by their whole paths
 	Words    []string // its program and arguments
 	Facts    vm.Facts
 	Cards    []qemu.Card

@@ -45,6 +45,24 @@ func Look(ctx context.Context, socket string) (Running, error) {
 	if r.Taps, err = hold.Taps(machine.PID()); err != nil {
 		return Running{}, err
 	}
+	if r.Open, err = open(machine.PID()); err != nil {
+		return Running{}, err
+	}
 	r.Dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", machine.PID()))
 	return r, err
+}
+
+// open are the files that a process has open.
+func open(pid int) (files []string, err error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, fd := range all {
+		if at, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && filepath.IsAbs(at) { // or it is closed meanwhile
+			files = append(files, at)
+		}
+	}
+	return files, nil
 }

@@ -35,7 +35,7 @@ func (w *writer) machine() {
 	w.processors()
 }
 
-// isMemory says whether a word of an option is the file, or folder, that memory is in. Huge pages are none that lie there.
+// isMemory says whether a word of an option is the file, or folder, that memory is in, which is not on huge pages.
 func isMemory(a *argument, f field) bool {
 	return a.name == "object" && a.first("qom-type") == "memory-backend-file" && f.key == "mem-path" && !strings.HasPrefix(f.value, hugePages)
 }
@@ -104,10 +104,38 @@ func (w *writer) from(at string) string {
 	if path.IsAbs(at) {
 		return at
 	}
+	dir := w.Dir
 	if len(w.all("daemonize")) > 0 { // it works in / since
-		w.look("%s: where it lies is not known, as QEMU has left the directory in which it was started (-daemonize); write its whole path", at)
+		if dir = w.startedIn(); dir == "" {
+			w.look("%s: where it lies is not known, as QEMU has left the directory in which it was started (-daemonize); write its whole path", at)
+		}
 	}
-	return path.Join(w.Dir, at)
+	return path.Join("/", dir, at)
+}
+
+// startedIn is the directory that a daemon was started in: the one from which a name that it was given leads to a file
+// that it has open, or to its monitor's socket. It is "" where none does, or several would.
+func (w *writer) startedIn() string {
+	var names, found []string
+	for _, disk := range w.Facts.Disks {
+		names = append(names, fileOf(disk.Path))
+	}
+	for _, a := range w.all("qmp", "qmp-pretty", "chardev", "serial") {
+		_, name, _ := strings.Cut(a.first(""), ":") // such as unix:qmp.sock
+		names = append(names, name, a.get("path"))
+	}
+	for _, name := range names {
+		for _, at := range append([]string{w.QMP}, w.Open...) {
+			dir, ok := strings.CutSuffix(at, "/"+path.Clean(name))
+			if ok && !path.IsAbs(name) && !slices.Contains(found, dir) {
+				found = append(found, dir)
+			}
+		}
+	}
+	if len(found) != 1 {
+		return ""
+	}
+	return found[0]
 }
 
 func (w *writer) add(name, text string) {
