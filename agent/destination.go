@@ -169,10 +169,10 @@ func (m *incoming) receive(ctx context.Context) error {
 		g.SpeakBy(a.fromOutside(g))
 	}
 	if err := machine.PrepareIncoming(ctx, m.options()); err != nil {
-		return err
+		return m.startedApart(ctx, machine, err)
 	}
 	if err := m.exportDisks(ctx); err != nil {
-		return err
+		return m.startedApart(ctx, machine, err)
 	}
 	if err := m.awaitLanes(); err != nil {
 		return err

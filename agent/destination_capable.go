@@ -6,6 +6,7 @@ import (
 	"godwit/agent/capable"
 	"godwit/agent/talk"
 	"godwit/migration"
+	"godwit/vm"
 	"godwit/vm/qemu"
 )
 
@@ -44,4 +45,16 @@ func (m *incoming) compareMachines(ctx context.Context, machine *qemu.Process) e
 		return err
 	}
 	return capable.OtherDisks(m.a.config.Host, coming, m.work.guest.Held().Description.Disks, here.Disks)
+}
+
+// startedApart explains why a QEMU that waits could not be made ready, where it is another user's, or confined: it may do
+// little then, and make no socket beside the agent's.
+func (m *incoming) startedApart(ctx context.Context, machine interface {
+	Facts(ctx context.Context) (vm.Facts, error)
+}, err error) error {
+	if here, unknown := machine.Facts(ctx); unknown != nil || !here.Apart {
+		return err
+	}
+	return capable.Refuses(m.a.config.Host, m.plan.Guest, migration.CodeHypervisor, "its start command has QEMU be another user's, confined by AppArmor, or in "+
+		"another root directory, and it cannot be made ready (%v); have it run there as the agent does: without -run-with user= or chroot=, -runas, -chroot", err)
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/talk"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestSameRoot: a guest of an image finds the same root at the destination, or does not
@@ -54,6 +57,26 @@ func TestSameRoot(t *testing.T) {
 	}
 	if err := host("").sameRoot(talk.Offer{Description: tiny}); err != nil {
 		t.Error(err)
+	}
+}
+
+type toldFacts struct {
+	facts vm.Facts
+	err   error
+}
+
+func (f toldFacts) Facts(context.Context) (vm.Facts, error) { return f.facts, f.err }
+
+// TestStartedApart: what a QEMU of another user cannot do, though it is to wait for a guest, is told by that.
+func TestStartedApart(t *testing.T) {
+	m := &incoming{a: &Agent{config: &config.Config{Host: "rome"}}, plan: migration.Plan{Guest: "web"}}
+	denied := errors.New("export disks: Permission denied")
+	agenttest.Refused(t, "apart", m.startedApart(t.Context(), toldFacts{facts: vm.Facts{Apart: true}}, denied), migration.CodeHypervisor,
+		"host rome refuses guest web", "(export disks: Permission denied)", "without -run-with user=")
+	for name, told := range map[string]toldFacts{"ours": {}, "not known": {vm.Facts{Apart: true}, errors.New("it has ended")}} {
+		if err := m.startedApart(t.Context(), told, denied); !errors.Is(err, denied) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
