@@ -146,6 +146,15 @@ func (p *Process) configure(ctx context.Context, opts vm.MigrateOptions) error {
 			params["avail-switchover-bandwidth"] = lookWhenSent
 		}
 	}
+	if opts.Multifd && p.Version().AtLeast(9, 0) {
+		is, err := p.inFile(ctx)
+		if err != nil {
+			return err
+		}
+		if is {
+			params["zero-page-detection"] = zerosByOne
+		}
+	}
 	caps := []capability{
 		{"events", true},
 		{"return-path", true}, // without it QEMU completes when its bytes are swallowed

@@ -86,7 +86,7 @@ func (s *settable) answer(command, args string) (string, bool) {
 		if s.status == "active" {
 			s.status = "cancelled"
 		}
-	case "query-yank":
+	case "query-yank", "query-memdev":
 		return "[]", true
 	case "query-status":
 		return `{"status": "paused"}`, true
