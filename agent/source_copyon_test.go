@@ -64,7 +64,7 @@ func TestCopyOnGivesWay(t *testing.T) {
 		}
 	}}, back, shared, nil)
 	m.a.rightOfWay.Join("m-00000002", shared, func(bits int64) { limited = bits })
-	m.flip(t.Context()) //nolint:errcheck // there is no detour
+	m.flip(t.Context())         //nolint:errcheck // there is no detour
 	got := slices.Compact(seen) // a lane may be silent again, on a busy machine
 	if len(got) < 3 || got[0] != 10e6 || got[1] != 0 || got[len(got)-1] != 10e6 {
 		t.Errorf("another was limited to %v", got)
