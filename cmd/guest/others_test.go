@@ -107,60 +107,6 @@ func TestChannelLeavesAddresses(t *testing.T) {
 	})
 }
 
-// TestChannelLeavesWhatGoesDown: an IPv6 address that somebody else gave a NIC is there when that is used again, in
-// whatever network, and, by the helper, so are routes, in any table, where the NIC is in their network again.
-func TestChannelLeavesWhatGoesDown(t *testing.T) {
-	each(t, func(t *testing.T, c guest.Channel) {
-		ctx := t.Context()
-		old := []netip.Addr{oldV4.Addr(), oldV6.Addr()}
-		for _, keep := range []bool{false, true} {
-			_, err := c.Configure(ctx, configureOld())
-			must(t, err)
-			const own = `ip addr replace fd00:77::7/64 dev nic0
-ip route replace 192.0.2.0/24 via 10.9.1.254 dev nic0 table 101 metric 7; ip route replace 198.51.100.0/24 via 10.9.1.254 dev nic0
-ip route replace 203.0.113.0/24 dev nic0 proto static; ip route replace 2001:db8::/32 via fd00:9:1::fe dev nic0 table 101`
-			if out, err := exec.Command("sh", "-ec", own).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			moves(t, c, configureNext(), firstMAC, keep, old...)
-			elsewhere := configureNext()
-			elsewhere.MAC, elsewhere.Table, elsewhere.Endpoint = firstMAC, guest.FirstTable+2, 5
-			elsewhere.Addrs, elsewhere.GatewayV4, elsewhere.GatewayV6 = []netip.Prefix{netip.MustParsePrefix("10.9.7.10/24")}, netip.MustParseAddr("10.9.7.1"), netip.Addr{}
-			moves(t, c, elsewhere, secondMAC, false, nextV4.Addr(), nextV6.Addr())
-			contains(t, "used elsewhere", strings.Join(addrsOn(t, "nic0"), " "), "fd00:77::7/64")
-			contains(t, "where its routes do not lead", lookup(t, "10.9.7.10", "203.0.113.1", "oif", "nic0"), "via 10.9.7.1 dev nic0")
-			next := configureNext()
-			next.Table, next.Endpoint = guest.FirstTable+3, 7
-			moves(t, c, next, firstMAC, false, elsewhere.Addrs[0].Addr())
-			home := configureOld()
-			home.Main, home.Table = false, guest.FirstTable+4
-			moves(t, c, home, secondMAC, false, nextV4.Addr(), nextV6.Addr())
-			contains(t, "home again", strings.Join(addrsOn(t, "nic0"), " "), "fd00:77::7/64")
-			if _, remembers := c.(*guest.Client); !remembers {
-				continue
-			}
-			for route, with := range map[string]string{
-				"-4 route show 192.0.2.0/24 table 101": "via 10.9.1.254 dev nic0 metric 7", "-4 route show 198.51.100.0/24": "via 10.9.1.254 dev nic0",
-				"-4 route show 203.0.113.0/24": "dev nic0 proto static scope link", "-6 route show 2001:db8::/32 table 101": "via fd00:9:1::fe dev nic0",
-			} {
-				out, err := exec.Command("ip", strings.Fields(route)...).CombinedOutput()
-				must(t, err)
-				contains(t, route, string(out), with)
-			}
-		}
-	})
-}
-
-// moves has the guest take what p says, and leave addrs, which the NIC with that MAC has.
-func moves(t *testing.T, c guest.Channel, p guest.Configure, from string, keep bool, addrs ...netip.Addr) {
-	t.Helper()
-	_, err := c.Configure(t.Context(), p)
-	must(t, err)
-	must(t, c.MakeMain(t.Context(), p.MAC))
-	must(t, c.Retire(t.Context(), guest.Retire{Addrs: addrs, MAC: from, NewMAC: p.MAC, Keep: keep}))
-	must(t, c.DropAddress(t.Context(), addrs...))
-}
-
 // TestChannelLeavesTables: a guest's own rule and table, of a number that people pick, stay.
 func TestChannelLeavesTables(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {

@@ -36,7 +36,7 @@ type Book struct {
 	narrow  map[string]narrow // by MAC; see widen
 	lingers map[string]nic    // by MAC; see linger
 
-	noted     map[string][]noted        // by MAC; see noteRoutes
+	noted     map[string][]noted        // by MAC; see note
 	withdrawn map[netip.Addr]bool       // see withdrawFirst
 	shown     map[netip.Addr]netip.Addr // see shows
 	spent     map[uint8]bool            // ids of endpoints, see untell

@@ -1,11 +1,8 @@
 package address
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"godwit/netstate/dump"
@@ -16,53 +13,47 @@ import (
 )
 
 // Whoever cares for the guest may have given a NIC more than we were told of. Where the NIC goes down the kernel keeps
-// its IPv4 addresses, those of IPv6 where it is told to, and no route, in no table. So routes are noted, and given back
-// once the NIC is in their network again. A program that was started again since knows of none.
+// its IPv4 addresses, none of IPv6, and no route, in no table. So these are noted, and given back once the NIC is in
+// their network again. In no other one: the kernel leads to the subnet of an address, which is not there. A program that
+// was started again since knows of none.
 
 const (
-	// notedRoutes is how many are noted of one network: those of people, and not of a routing protocol.
-	notedRoutes = 1000
+	// notedMost is how many addresses, and routes, are noted of one network: those of people, and of no protocol.
+	notedMost = 1000
 	// notedNetworks is of how many networks of one NIC they are: the last ones.
 	notedNetworks = 8
 )
 
-// noted are routes that led out of a NIC when it was in those subnets.
+// noted is what a NIC had of others when it was in those subnets.
 type noted struct {
 	subnets []netip.Prefix
+	addrs   []netlink.Addr // of IPv6
 	routes  []netlink.Route
 }
 
 // takeDown takes a NIC down that is no longer wanted.
 func takeDown(link netlink.Link) error {
-	name := link.Attrs().Name
-	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "keep_addr_on_down"), []byte("1"), 0o644)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
-		return fmt.Errorf("keep addresses of %s: %w", name, err)
-	}
 	if err := netlink.LinkSetDown(link); err != nil {
-		return fmt.Errorf("set %s down: %w", name, err)
+		return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
 	}
 	return nil
 }
 
-// noteRoutes notes what leads out of a NIC that is about to leave addrs, and is not ours.
-func (b *Book) noteRoutes(link netlink.Link, addrs []netip.Addr) error {
+// note notes what a NIC that is about to leave addrs has that is not ours. What cannot be listed is not noted.
+func (b *Book) note(link netlink.Link, addrs []netip.Addr) {
 	have, err := dump.Addrs(link, netlink.FAMILY_ALL)
 	if err != nil {
-		return fmt.Errorf("list addresses of %s: %w", link.Attrs().Name, err)
+		return
 	}
-	var o noted
+	o := noted{addrs: othersAddrs(have, addrs), routes: othersRoutes(link)}
 	for _, a := range have {
 		if addr, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(addrs, addr.Unmap()) {
 			ones, _ := a.Mask.Size()
 			o.subnets = append(o.subnets, netip.PrefixFrom(addr.Unmap(), ones).Masked())
 		}
 	}
-	if o.routes, err = othersRoutes(link); err != nil {
-		return fmt.Errorf("list routes of %s: %w", link.Attrs().Name, err)
-	}
-	if len(o.routes) == 0 || len(o.subnets) == 0 { // it has left them already
-		return nil
+	if len(o.routes)+len(o.addrs) == 0 || len(o.subnets) == 0 { // it has left them already
+		return
 	}
 	if b.noted == nil {
 		b.noted = make(map[string][]noted)
@@ -70,35 +61,61 @@ func (b *Book) noteRoutes(link netlink.Link, addrs []netip.Addr) error {
 	mac := link.Attrs().HardwareAddr.String()
 	all := append(b.noted[mac], o)
 	b.noted[mac] = all[max(0, len(all)-notedNetworks):]
-	return nil
+}
+
+// othersAddrs are those of IPv6 among have that somebody else gave the NIC for good, and that are none of addrs: those of
+// routers' advertisements, and of DHCP, come again by themselves. Those of ours have a rule that leads from them.
+func othersAddrs(have []netlink.Addr, addrs []netip.Addr) (others []netlink.Addr) {
+	rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_V6) })
+	if err != nil { // a kernel without IPv6
+		return nil
+	}
+	for _, a := range have {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		if !ok || addr.Unmap().Is4() || addr.IsLinkLocalUnicast() || slices.Contains(addrs, addr) || a.Flags&unix.IFA_F_PERMANENT == 0 ||
+			slices.ContainsFunc(rules, func(r netlink.Rule) bool { return ours(r) && r.Src != nil && r.Src.IP.Equal(a.IP) }) {
+			continue
+		}
+		if len(others) < notedMost {
+			a.Flags = a.Flags&unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_NODAD // the others are what the kernel saw of it
+			others = append(others, a)
+		}
+	}
+	return others
 }
 
 // othersRoutes are those out of a link that a person made (boot, as `ip` says by itself), or the guest's configuration
 // (static). Default routes of the main table are ours to lead by the NIC that is the main one.
-func othersRoutes(link netlink.Link) (others []netlink.Route, err error) {
+func othersRoutes(link netlink.Link) (others []netlink.Route) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := dump.Whole(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 		})
-		if errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // a kernel without IPv6
-		}
 		if err != nil {
-			return nil, err
+			continue // a kernel without IPv6
 		}
 		for _, r := range routes {
 			reserved := r.Table >= guest.FirstTable && r.Table < guest.FirstTable+keepTables+guest.Tables
 			mainly := r.Table == unix.RT_TABLE_MAIN && isDefault(r)
-			if byHand := r.Protocol == unix.RTPROT_BOOT || r.Protocol == unix.RTPROT_STATIC; byHand && !reserved && !mainly && len(others) < notedRoutes {
+			if byHand := r.Protocol == unix.RTPROT_BOOT || r.Protocol == unix.RTPROT_STATIC; byHand && !reserved && !mainly && len(others) < notedMost {
 				others = append(others, r)
 			}
 		}
 	}
-	return others, nil
+	return others
 }
 
-// giveBack makes routes again that were noted of a NIC when it was in a subnet of n. One that is refused is left to who
-// made it.
+// dropNoted takes the addresses that were noted from a NIC that stays up: as long as it has them, it leads to subnets
+// that are elsewhere, and counts as somebody's where it is made ready again.
+func (b *Book) dropNoted(link netlink.Link) {
+	for _, o := range b.noted[link.Attrs().HardwareAddr.String()] {
+		for _, a := range o.addrs {
+			_ = netlink.AddrDel(link, &netlink.Addr{IPNet: a.IPNet})
+		}
+	}
+}
+
+// giveBack gives a NIC what was noted of it when it was in a subnet of n. What is refused is left to who made it.
 func (b *Book) giveBack(link netlink.Link, n nic) {
 	mac := link.Attrs().HardwareAddr.String()
 	if len(b.noted[mac]) == 0 {
@@ -110,6 +127,9 @@ func (b *Book) giveBack(link netlink.Link, n nic) {
 	b.noted[mac] = slices.DeleteFunc(b.noted[mac], func(o noted) bool {
 		if !slices.ContainsFunc(o.subnets, here) {
 			return false
+		}
+		for _, addr := range o.addrs {
+			_ = netlink.AddrAdd(link, &addr)
 		}
 		for range 2 { // a gateway may be reached by another of them
 			for _, route := range o.routes {

@@ -53,9 +53,7 @@ func (b *Book) Retire(p guest.Retire) error {
 		}
 	}
 	if !p.Stay {
-		if err := b.noteRoutes(old, p.Addrs); err != nil { // before its last address of IPv4 goes, and the kernel takes them all
-			return err
-		}
+		b.note(old, p.Addrs) // before its last address of IPv4 goes, and the kernel takes all routes
 	}
 	if err := b.leave(old, p); err != nil || p.Stay {
 		return err
@@ -109,10 +107,10 @@ func (b *Book) leave(old netlink.Link, p guest.Retire) error {
 // forget takes a NIC down, unless it lingers, and knows nothing of its addresses any more.
 func (b *Book) forget(old netlink.Link) error {
 	mac := old.Attrs().HardwareAddr.String()
-	if _, ok := b.lingers[mac]; !ok {
-		if err := takeDown(old); err != nil {
-			return err
-		}
+	if _, ok := b.lingers[mac]; ok {
+		b.dropNoted(old)
+	} else if err := takeDown(old); err != nil {
+		return err
 	}
 	delete(b.nics, mac)
 	return nil

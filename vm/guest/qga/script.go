@@ -285,7 +285,6 @@ func retireScript(p guest.Retire, needed []netip.Addr, rtt time.Duration) (strin
 		}
 	}
 	if !p.Stay {
-		s.line("put ipv6/conf/$old/keep_addr_on_down 1")
 		s.line("ip link set $old down")
 	}
 	return s.String(), nil
