@@ -13,11 +13,10 @@ import (
 // pages and cannot, or what was remembered of it cannot be read. Who looks what is here, such as before the host is
 // booted, is told of it.
 
-// The status of such guests. A guest under care whose QEMU does not answer has one that begins so, too.
+// The status of such guests, beside api.StatusStarving. A guest under care whose QEMU does not answer has one that begins so, too.
 const (
-	statusSilent   = "unknown: its QEMU has not answered since the agent was started"
-	statusStarving = "unknown: pages of its memory are missing, and its QEMU may answer when they have come"
-	statusUnread   = "unknown: what was remembered of it cannot be read, see the agent's log"
+	statusSilent = "unknown: its QEMU has not answered since the agent was started"
+	statusUnread = "unknown: what was remembered of it cannot be read, see the agent's log"
 )
 
 // guestsHere are the guests under care, and those that may run here beside them. The error says why that is not known.
@@ -38,7 +37,7 @@ func (a *Agent) guestsHere() (under []*guests.Guest, unknown []api.GuestInfo, er
 		add(h, statusSilent, "")
 	}
 	for _, m := range a.starvingNow() {
-		add(m.expected(), statusStarving, m.plan.ID)
+		add(m.expected(), api.StatusStarving, m.plan.ID)
 	}
 	under = a.guests.All() // last: what answers by now is among these
 	return under, slices.DeleteFunc(unknown, func(gi api.GuestInfo) bool {

@@ -55,7 +55,7 @@ func TestGuestsThatMayBeHere(t *testing.T) {
 	for _, g := range info.Guests {
 		got = append(got, fmt.Sprint(g.Name, " ", g.Status, " ", g.Migration, " on ", g.Host))
 	}
-	want := []string{"a-silent " + statusSilent + "  on paris", "b-kept   on paris", "c-unread " + statusUnread + "  on paris", "d-starves " + statusStarving + " m-00000001 on paris"}
+	want := []string{"a-silent " + statusSilent + "  on paris", "b-kept   on paris", "c-unread " + statusUnread + "  on paris", "d-starves " + api.StatusStarving + " m-00000001 on paris"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("listed:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

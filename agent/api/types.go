@@ -18,6 +18,10 @@ type HostInfo struct {
 	Neighbours []NeighbourInfo `json:"neighbours"`
 }
 
+// StatusStarving is that of a guest which an agent that was started again does not have under care, as its QEMU waits
+// for pages: its migration ends when they have come.
+const StatusStarving = "unknown: pages of its memory are missing, and its QEMU may answer when they have come"
+
 // GuestInfo is what an agent tells about a guest.
 type GuestInfo struct {
 	Name      string              `json:"name"`

@@ -36,10 +36,14 @@ func BusyWith(id string) string {
 
 // awaitOther waits for the end of a migration that is not ours. Where its guest stays, the
 // next round moves it.
-func (e *evacuation) awaitOther(ctx context.Context, name string) {
-	g := e.of(name)
-	if e.unknown(ctx, g.Migration) {
+func (e *evacuation) awaitOther(ctx context.Context, busy api.GuestInfo) {
+	name, g := busy.Name, e.of(busy.Name)
+	switch {
+	case e.unknown(ctx, g.Migration):
 		e.awaitUnnamed(ctx, name, g.Migration)
+		return
+	case busy.Status == api.StatusStarving:
+		e.awaitPages(ctx, name, g.Migration)
 		return
 	}
 	rep, err := e.follow(ctx, g.Migration, func(migration.Phase) {})
@@ -49,7 +53,7 @@ func (e *evacuation) awaitOther(ctx context.Context, name string) {
 		e.set(name, func(x *Guest) { x.Reason = fmt.Sprintf("migration %s of it: %v", g.Migration, err) })
 	case rep.Outcome == migration.Completed && rep.From == e.name, rep.Outcome == migration.InDoubt, rep.Outcome == migration.Failed:
 		e.outcome(name, rep)
-	case !e.awaitFree(ctx, name, g.Migration, func() bool { return false }): // as a rule it is in a moment
+	case !e.awaitFree(ctx, name, g.Migration, func(api.GuestInfo) bool { return false }): // as a rule it is in a moment
 		e.set(name, func(x *Guest) {
 			x.Migration = "" // it is over
 			x.Reason = fmt.Sprintf("migration %s of it is over (%s), and has it still: its QEMU may not answer, and the guest be paused; see `godwit guest ls`, and evacuate again when it is free", rep.ID, rep.Outcome)
@@ -119,14 +123,14 @@ func (e *evacuation) unknown(ctx context.Context, id string) bool {
 // at most.
 const otherPatience = time.Minute
 
-// awaitFree waits until a guest is not had by id any more, or begun says that a migration has come of it: the next round
-// looks again. false: it is so still.
-func (e *evacuation) awaitFree(ctx context.Context, name, id string, begun func() bool) bool {
+// awaitFree waits until a guest is not had by id any more, or goesOn says that its migration does: the next round looks
+// again. false: it is so still.
+func (e *evacuation) awaitFree(ctx context.Context, name, id string, goesOn func(api.GuestInfo) bool) bool {
 	for until := time.Now().Add(otherPatience); clock.Sleep(ctx, tryPause); {
 		info, err := e.host.Host(ctx)
-		busy := slices.ContainsFunc(info.Guests, func(i api.GuestInfo) bool { return i.Name == name && i.Migration == id })
+		i := slices.IndexFunc(info.Guests, func(i api.GuestInfo) bool { return i.Name == name && i.Migration == id })
 		switch {
-		case err == nil && (!busy || begun()):
+		case err == nil && (i < 0 || goesOn(info.Guests[i])):
 			return true
 		case time.Now().After(until):
 			return false
@@ -137,11 +141,21 @@ func (e *evacuation) awaitFree(ctx context.Context, name, id string, begun func(
 
 // awaitUnnamed waits for the end of what is no migration.
 func (e *evacuation) awaitUnnamed(ctx context.Context, name, id string) {
-	if e.awaitFree(ctx, name, id, func() bool { return !e.unknown(ctx, id) }) {
+	if e.awaitFree(ctx, name, id, func(api.GuestInfo) bool { return !e.unknown(ctx, id) }) {
 		return
 	}
 	e.set(name, func(x *Guest) {
 		x.Migration = "" // it is none
 		x.Reason = fmt.Sprintf("something else is being done with it (%s), and is not over; see `godwit guest ls`", id)
+	})
+}
+
+// awaitPages waits for a guest whose pages may never come, and with them the end of its migration.
+func (e *evacuation) awaitPages(ctx context.Context, name, id string) {
+	if e.awaitFree(ctx, name, id, func(g api.GuestInfo) bool { return g.Status != api.StatusStarving }) {
+		return
+	}
+	e.set(name, func(x *Guest) {
+		x.Reason = fmt.Sprintf("pages of its memory are missing, and do not come (migration %s of it); `godwit watch %[1]s` shows it, and evacuate again when it is over", id)
 	})
 }

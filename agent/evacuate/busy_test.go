@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -65,6 +66,40 @@ func TestNotFreeAfterItsMigration(t *testing.T) {
 			if got := words(result); err != nil || ctx.Err() != nil || !strings.HasPrefix(got, want) || result.OK != (want != stays) || !result.OK && result.Guests[1].Migration != "" {
 				t.Errorf("free after %v: ok %v, %v, %v\n%s\nwant\n%s", after, result.OK, err, ctx.Err(), got, want)
 			}
+		})
+	}
+}
+
+// TestStarvingGuests: a guest that waits for pages of its memory, of which nobody knows whether they ever come, is waited
+// for, and not for ever; one whose pages come is moved when it is there.
+func TestStarvingGuests(t *testing.T) {
+	const stays = "idle→b completed\nweb→ pages of its memory are missing, and do not come (migration m-0000000a of it)"
+	for after, want := range map[time.Duration]string{10 * time.Second: "idle→b completed\nweb→b completed", time.Hour: stays} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			h := &aHost{guests: guests("idle", "web")}
+			h.ends = func(id, _ string) (migration.Outcome, error) {
+				if id == "m-0000000a" {
+					time.Sleep(after + 2*otherPatience) // its last page
+				}
+				return migration.Completed, nil
+			}
+			h.mu.Lock()
+			h.begin("m-0000000a", "web", "d", "a")
+			h.guests[1].Migration, h.guests[1].Status = "m-0000000a", api.StatusStarving
+			h.mu.Unlock()
+			answers := time.AfterFunc(after, func() {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.guests[len(h.guests)-1].Status = "running"
+			})
+			defer answers.Stop()
+			result, err := Run(ctx, h, Request{To: "b", Width: 1})
+			if got := words(result); err != nil || ctx.Err() != nil || !strings.HasPrefix(got, want) || result.OK != (want != stays) {
+				t.Errorf("answers after %v: ok %v, %v, %v\n%s\nwant\n%s", after, result.OK, err, ctx.Err(), got, want)
+			}
+			<-h.moves["m-0000000a"].over
 		})
 	}
 }

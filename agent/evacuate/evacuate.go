@@ -116,7 +116,7 @@ type evacuation struct {
 // more says that there may be others.
 func (e *evacuation) round(ctx context.Context, info api.HostInfo) (more bool) {
 	var idle []api.GuestInfo
-	busy := ""
+	var busy api.GuestInfo
 	for _, g := range info.Guests {
 		known := e.of(g.Name)
 		switch {
@@ -127,9 +127,9 @@ func (e *evacuation) round(ctx context.Context, info api.HostInfo) (more bool) {
 			e.set(g.Name, func(x *Guest) { x.Reason = "it is busy with " + BusyWith(g.Migration) })
 		case known.Migration != g.Migration:
 			e.set(g.Name, func(x *Guest) { x.Migration = g.Migration })
-			busy = g.Name
+			busy = g
 		default:
-			busy = g.Name
+			busy = g
 		}
 	}
 	if len(idle) > 0 {
@@ -137,7 +137,7 @@ func (e *evacuation) round(ctx context.Context, info api.HostInfo) (more bool) {
 		return ctx.Err() == nil && !e.req.DryRun
 	}
 	e.settleGone(ctx, info)
-	if busy != "" {
+	if busy.Name != "" {
 		e.awaitOther(ctx, busy)
 		return ctx.Err() == nil
 	}
