@@ -122,7 +122,7 @@ func (p *trial) holds() {
 		}
 		p.must(os.WriteFile(filepath.Join(p.hookDir(host), "follow-guest"), data, 0o755))
 		p.must(os.WriteFile(filepath.Join(p.hookDir(host), "follow-guest.conf"), []byte("table="+routes+"-"+host+"\n"), 0o644))
-		for _, e := range []migration.EventName{migration.PreSourceSuspend, migration.MigrationDone, migration.MigrationAborted} {
+		for _, e := range []migration.EventName{migration.PreSourceSuspend, migration.HandoverDone, migration.MigrationDone, migration.MigrationAborted} {
 			p.must(os.Symlink("../follow-guest", filepath.Join(p.hookDir(host), string(e)+".d", "50-follow-guest")))
 		}
 	}
