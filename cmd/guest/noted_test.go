@@ -102,6 +102,48 @@ func TestChannelLeavesNoSubnet(t *testing.T) {
 	})
 }
 
+// TestChannelGivesBackAtHome: routes that a NIC still had in another network, as it was used again within the lease of
+// the address that it left, are given back in theirs alone; so is one that both networks have alike.
+func TestChannelGivesBackAtHome(t *testing.T) {
+	makeNICs(t)
+	c, old, next := ownHelper(t), []netip.Addr{oldV4.Addr(), oldV6.Addr()}, []netip.Addr{nextV4.Addr(), nextV6.Addr()}
+	configure := func(p guest.Configure, table int) guest.Configure {
+		p.Table, p.Endpoint, p.Main = guest.FirstTable+table, uint8(2*table+1), false
+		return p
+	}
+	run := func(command string) string {
+		t.Helper()
+		out, err := exec.Command("sh", "-ec", command).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	_, err := c.Configure(t.Context(), configureOld())
+	must(t, err)
+	run("ip route replace 198.51.100.0/24 via 10.9.1.254 dev nic0; ip route replace 203.0.113.0/24 dev nic0")
+	_, err = c.Configure(t.Context(), configure(configureNext(), 1))
+	must(t, err)
+	must(t, c.Retire(t.Context(), guest.Retire{Addrs: old, MAC: firstMAC, NewMAC: secondMAC, Keep: true})) // nic0 lingers
+	elsewhere := configure(configureElsewhere(), 2)
+	there := []netip.Addr{elsewhere.Addrs[0].Addr()}
+	moves(t, c, elsewhere, secondMAC, false, next...)
+	must(t, c.DropAddress(t.Context(), old...))
+	run("ip route add 192.0.2.0/24 via 10.9.7.254 dev nic0")
+	moves(t, c, configure(configureNext(), 3), firstMAC, false, there...)
+
+	const others = "ip route show dev nic0 scope global | grep -v default; ip route show dev nic0 proto boot scope link"
+	moves(t, c, configure(elsewhere, 4), secondMAC, false, next...)
+	want(t, "in the other network", run(others), "192.0.2.0/24 via 10.9.7.254")
+	run("ip route add 203.0.113.0/24 dev nic0")
+	moves(t, c, configure(configureNext(), 5), firstMAC, false, there...)
+	moves(t, c, configure(elsewhere, 6), secondMAC, false, next...)
+	want(t, "in the other network again", run(others), "192.0.2.0/24 via 10.9.7.254 \n203.0.113.0/24")
+	moves(t, c, configure(configureNext(), 7), firstMAC, false, there...)
+	moves(t, c, configure(configureOld(), 8), secondMAC, false, next...)
+	want(t, "at home", run(others), "198.51.100.0/24 via 10.9.1.254 \n203.0.113.0/24")
+}
+
 // configureElsewhere is for a third network, by the first NIC.
 func configureElsewhere() guest.Configure {
 	p := configureNext()

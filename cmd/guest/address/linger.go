@@ -146,7 +146,7 @@ func (b *Book) lingerNoMore(links []netlink.Link, addrs []netip.Addr) error {
 		if err := b.lingerNoLonger(link); err != nil {
 			return err
 		}
-		if err := takeDown(link); err != nil {
+		if err := b.takeDown(link); err != nil {
 			return err
 		}
 	}

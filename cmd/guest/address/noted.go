@@ -29,12 +29,17 @@ type noted struct {
 	subnets []netip.Prefix
 	addrs   []netlink.Addr // of IPv6
 	routes  []netlink.Route
+	still   bool // the NIC has not been down since, as it lingers, or was used again while it did
 }
 
 // takeDown takes a NIC down that is no longer wanted.
-func takeDown(link netlink.Link) error {
+func (b *Book) takeDown(link netlink.Link) error {
 	if err := netlink.LinkSetDown(link); err != nil {
 		return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
+	}
+	all := b.noted[link.Attrs().HardwareAddr.String()]
+	for i := range all {
+		all[i].still = false
 	}
 	return nil
 }
@@ -45,7 +50,11 @@ func (b *Book) note(link netlink.Link, addrs []netip.Addr) {
 	if err != nil {
 		return
 	}
-	o := noted{addrs: othersAddrs(have, addrs), routes: othersRoutes(link)}
+	mac := link.Attrs().HardwareAddr.String()
+	o := noted{addrs: othersAddrs(have, addrs), routes: othersRoutes(link), still: true}
+	o.routes = slices.DeleteFunc(o.routes, func(r netlink.Route) bool { // those of another network
+		return slices.ContainsFunc(b.noted[mac], func(n noted) bool { return n.still && slices.ContainsFunc(n.routes, r.Equal) })
+	})
 	for _, a := range have {
 		if addr, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(addrs, addr.Unmap()) {
 			ones, _ := a.Mask.Size()
@@ -58,7 +67,6 @@ func (b *Book) note(link netlink.Link, addrs []netip.Addr) {
 	if b.noted == nil {
 		b.noted = make(map[string][]noted)
 	}
-	mac := link.Attrs().HardwareAddr.String()
 	all := append(b.noted[mac], o)
 	b.noted[mac] = all[max(0, len(all)-notedNetworks):]
 }
@@ -98,6 +106,7 @@ func othersRoutes(link netlink.Link) (others []netlink.Route) {
 			reserved := r.Table >= guest.FirstTable && r.Table < guest.FirstTable+keepTables+guest.Tables
 			mainly := r.Table == unix.RT_TABLE_MAIN && isDefault(r)
 			if byHand := r.Protocol == unix.RTPROT_BOOT || r.Protocol == unix.RTPROT_STATIC; byHand && !reserved && !mainly && len(others) < notedMost {
+				r.Flags &= int(netlink.FLAG_ONLINK) // the others are what the kernel saw of it
 				others = append(others, r)
 			}
 		}
@@ -134,7 +143,6 @@ func (b *Book) giveBack(link netlink.Link, n nic) {
 		for range 2 { // a gateway may be reached by another of them
 			for _, route := range o.routes {
 				route.LinkIndex = link.Attrs().Index
-				route.Flags &= int(netlink.FLAG_ONLINK) // the others are what the kernel saw of it
 				_ = netlink.RouteAdd(&route)
 			}
 		}

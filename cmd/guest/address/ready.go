@@ -160,11 +160,13 @@ func (b *Book) rest(link netlink.Link) error {
 		return nil // it was up before
 	}
 	others, err := othersOn(link)
-	if err == nil && !others {
-		err = netlink.LinkSetDown(link)
-	}
 	if err != nil {
 		return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
+	}
+	if !others {
+		if err := b.takeDown(link); err != nil {
+			return err
+		}
 	}
 	if err := answer(link, answersForOwn); err != nil { // who uses it next may not know that it answers nobody
 		return fmt.Errorf("have %s answer again: %w", link.Attrs().Name, err)

@@ -109,7 +109,7 @@ func (b *Book) forget(old netlink.Link) error {
 	mac := old.Attrs().HardwareAddr.String()
 	if _, ok := b.lingers[mac]; ok {
 		b.dropNoted(old)
-	} else if err := takeDown(old); err != nil {
+	} else if err := b.takeDown(old); err != nil {
 		return err
 	}
 	delete(b.nics, mac)
@@ -262,7 +262,7 @@ func (b *Book) idle(links []netlink.Link, addrs []netip.Addr) error {
 		if main {
 			continue
 		}
-		if err := takeDown(link); err != nil {
+		if err := b.takeDown(link); err != nil {
 			return err
 		}
 		delete(b.nics, mac)
