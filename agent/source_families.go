@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/limits"
 	"godwit/migration"
+	"godwit/vm/guest"
 )
 
 // noteUsers says in the check what will become of the guest's connections, once its next addresses are known: those by
@@ -42,7 +43,11 @@ func (m *outgoing) noteDialled() (dialled int) {
 	if dialled <= 0 || m.plan.Network != "mptcp" && !m.plan.Chosen {
 		return 0
 	}
-	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections were opened by the guest itself: they follow where their peers take announced addresses (add_addr_accepted of ip mptcp limits there, 0 by default), and else live %s", dialled, m.liveOn()))
+	can := "they follow where their peers take announced addresses (add_addr_accepted of ip mptcp limits there, 0 by default), and else live"
+	if !slices.Contains(m.work.capabilities, guest.CapPorts) {
+		can = "none follows, as the guest announces no port for them, and they live"
+	}
+	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections were opened by the guest itself: %s %s", dialled, can, m.liveOn()))
 	return dialled
 }
 

@@ -149,22 +149,26 @@ func TestNoteUsers(t *testing.T) {
 
 // TestNoteDialled: connections that the guest itself opened are told apart, where any are to follow.
 func TestNoteDialled(t *testing.T) {
-	const told = "2 MPTCP connections were opened by the guest itself"
+	const told = "2 MPTCP connections were opened by the guest itself: they follow where their peers take announced addresses"
+	const stay = "2 MPTCP connections were opened by the guest itself: none follows, as the guest announces no port for them, and they live on through the tunnel"
+	ports := []string{guest.CapPorts}
 	for name, c := range map[string]struct {
 		network string
+		can     []string
 		users   guest.Users
 		want    []string
 	}{
-		"none":                  {"mptcp", guest.Users{MPTCP: 3, TCP: 1}, []string{"3 MPTCP connections can follow; 1 of plain TCP"}},
-		"beside others":         {"mptcp", guest.Users{MPTCP: 3, Dialled: 2, TCP: 1}, []string{told, "1 MPTCP connections can follow; 1 of plain TCP"}},
-		"alone":                 {"mptcp", guest.Users{MPTCP: 2, Dialled: 2}, []string{told}},
-		"nobody is to follow":   {"drain", guest.Users{MPTCP: 2, Dialled: 2}, nil},
-		"it keeps its address":  {"tunnel", guest.Users{MPTCP: 2, Dialled: 2, TCP: 1}, nil},
-		"more than there are":   {"mptcp", guest.Users{MPTCP: 2, Dialled: 7}, []string{told}},
-		"fewer than none of it": {"mptcp", guest.Users{MPTCP: 2, Dialled: -7}, nil},
+		"no port is announced":  {"mptcp", nil, guest.Users{MPTCP: 3, Dialled: 2, TCP: 1}, []string{stay, "1 MPTCP connections can follow; 1 of plain TCP"}},
+		"none":                  {"mptcp", ports, guest.Users{MPTCP: 3, TCP: 1}, []string{"3 MPTCP connections can follow; 1 of plain TCP"}},
+		"beside others":         {"mptcp", ports, guest.Users{MPTCP: 3, Dialled: 2, TCP: 1}, []string{told, "1 MPTCP connections can follow; 1 of plain TCP"}},
+		"alone":                 {"mptcp", ports, guest.Users{MPTCP: 2, Dialled: 2}, []string{told}},
+		"nobody is to follow":   {"drain", ports, guest.Users{MPTCP: 2, Dialled: 2}, nil},
+		"it keeps its address":  {"tunnel", ports, guest.Users{MPTCP: 2, Dialled: 2, TCP: 1}, nil},
+		"more than there are":   {"mptcp", ports, guest.Users{MPTCP: 2, Dialled: 7}, []string{told}},
+		"fewer than none of it": {"mptcp", ports, guest.Users{MPTCP: 2, Dialled: -7}, nil},
 	} {
 		plan := migration.Plan{Guest: "web", To: "rome", Network: c.network, Connections: c.users.MPTCP}
-		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{users: c.users}}
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{users: c.users, capabilities: c.can}}
 		m.noteUsers(t.Context())
 		notes := m.rec.Snapshot().Notes
 		if !slices.EqualFunc(notes, c.want, strings.Contains) {

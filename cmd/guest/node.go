@@ -82,7 +82,7 @@ func (n *node) all() map[string]guest.Handler {
 
 // offer makes the server of methods, and of info, which names them.
 func (n *node) offer(methods map[string]guest.Handler) {
-	names := []string{"info", guest.CapAnnounce}
+	names := []string{"info", guest.CapAnnounce, guest.CapPorts}
 	for name := range methods {
 		names = append(names, name)
 	}

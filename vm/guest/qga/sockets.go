@@ -332,7 +332,7 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 		case apart[token]:
 			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote, Why: guest.WhyApart(s.remote.Addr())})
 		case dialled[token]:
-			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote, Why: guest.WhyDialled})
+			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote, Why: guest.WhyDialledPortless})
 		default:
 			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote,
 				Why: fmt.Sprintf("the peer did not join within %v: its limits, a firewall, or a lost path", limit)})
