@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"io"
 	"net"
 	"time"
 
@@ -44,23 +45,38 @@ func (c *conn) produce(h record.Hello, pace *record.Pace, batch int) error {
 	if pace != nil {
 		defer pace.Stop()
 	}
-	heads := make([]byte, batch*record.HeaderSize)
-	bufs := make(net.Buffers, 0, 2*batch)
-	for number := uint64(0); ; {
-		bufs = bufs[:0]
-		for i := range batch {
-			head := heads[i*record.HeaderSize : (i+1)*record.HeaderSize]
-			record.Header{Kind: record.Data, Length: uint32(h.Size), Number: number}.Put(head)
-			bufs = append(bufs, head, record.Payload(h.Seed, number, h.Size))
-			number++
-		}
-		if _, err := bufs.WriteTo(c.TCPConn); err != nil {
+	records := newRecords(batch)
+	for number := uint64(0); ; number += uint64(batch) {
+		if err := records.write(c.TCPConn, h, number); err != nil {
 			return err
 		}
 		if more, err := c.between(pace, pings, gone); !more || err != nil {
 			return err
 		}
 	}
+}
+
+// records are what one call writes, whose room is used again.
+type records struct {
+	heads     []byte
+	all, left net.Buffers // left: what writes consumes
+}
+
+func newRecords(batch int) *records {
+	return &records{heads: make([]byte, batch*record.HeaderSize), all: make(net.Buffers, 2*batch)}
+}
+
+// write writes those from number on.
+func (r *records) write(w io.Writer, h record.Hello, number uint64) error {
+	for i := range len(r.all) / 2 {
+		head := r.heads[i*record.HeaderSize : (i+1)*record.HeaderSize]
+		record.Header{Kind: record.Data, Length: uint32(h.Size), Number: number}.Put(head)
+		r.all[2*i], r.all[2*i+1] = head, record.Payload(h.Seed, number, h.Size)
+		number++
+	}
+	r.left = r.all
+	_, err := r.left.WriteTo(w)
+	return err
 }
 
 // between answers the pings that have come, and those that come until the next record is due. It says whether the
