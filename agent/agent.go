@@ -33,6 +33,7 @@ import (
 
 	"godwit/agent/addresses"
 	"godwit/agent/boots"
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/datapath"
 	"godwit/agent/detour"
@@ -93,6 +94,7 @@ type Agent struct {
 	arrivals     uint64                // incoming migrations admitted so far
 	abortedEarly map[string]earlyAbort // by source and id: migrations given up before their prepare came here
 	unread       map[string]string     // why a journal was left alone, by migration
+	starved      map[string]care.Held  // guests found again that miss pages, until their migration goes on; by directory
 	unwritten    map[string]*unwritten // journals of migrations that have ended, and are not in the history yet; by migration
 	asked        map[string]askedWay   // ways whose far end was asked to go, and has not answered; by detour
 	links        map[string]*peer.Link
@@ -319,8 +321,10 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*guests.Guest) {
 			switch {
 			case err != nil: // nor may its QEMU answer
 				errs[i] = err
-			case missing == 0: // else its QEMU may not answer yet: resumeStarving
+			case missing == 0:
 				found[i], errs[i] = a.attach(ctx, h)
+			default: // its QEMU may not answer yet: resumeStarving
+				a.noteStarved(h)
 			}
 		})
 	}
@@ -354,6 +358,7 @@ func (a *Agent) resumeMigrations(ctx context.Context, lost map[string]*guests.Gu
 		a.log.Error("journals", "error", err)
 	}
 	waits := a.resumeEach(ctx, ids, lost)
+	a.starvedAreSilent()
 	a.forgetLost(lost)
 	for _, h := range a.guests.AllSilent() {
 		if name := h.Description.Name; waits[name] == nil {

@@ -15,7 +15,9 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/evacuate"
 	"godwit/agent/guests"
+	"godwit/agent/statefile"
 	"godwit/agent/talk"
+	"godwit/agent/written"
 	"godwit/migration"
 )
 
@@ -89,6 +91,30 @@ func TestEvacuatedWithGuestsThatMayBeHere(t *testing.T) {
 				t.Errorf("dry run %v: %+v, want %q", dry, g, word)
 			}
 		}
+	}
+}
+
+// TestStarvingWithoutItsJournal: a guest that misses pages, and whose migration does not go on, as its journal cannot be
+// read, may be here all the same.
+func TestStarvingWithoutItsJournal(t *testing.T) {
+	a, p := awaiting(t)
+	t.Cleanup(a.actors.Wait) // they end with the test's context
+	h, _ := silently(t, a)
+	feeding(t, h.Dir, 7)
+	if err := statefile.Write(filepath.Join(a.config.StatePath("guests"), "web.json"), h); err != nil {
+		t.Fatal(err)
+	}
+	journal := journalOf(t, a, p.Plan.ID, written.Destination{Side: "destination"})
+	if err := os.WriteFile(journal, []byte("rubbish\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.resumeMigrations(t.Context(), a.readopt(t.Context()))
+	if unreadOf(a, p.Plan.ID) == "" {
+		t.Error("its journal was read")
+	}
+	under, unknown, err := a.guestsHere()
+	if err != nil || len(under) > 0 || len(unknown) != 1 || unknown[0].Name != "web" || unknown[0].Status != statusSilent {
+		t.Errorf("under care %v; may be here: %+v, %v", under, unknown, err)
 	}
 }
 

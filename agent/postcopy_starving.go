@@ -132,8 +132,33 @@ func inletOf(ctx context.Context, dir string) (begun bool, missing uint64, err e
 	return true, c.Missing.Left(), nil
 }
 
+// noteStarved notes a guest that misses pages, until its migration goes on.
+func (a *Agent) noteStarved(h care.Held) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.starved == nil {
+		a.starved = map[string]care.Held{}
+	}
+	a.starved[h.Dir] = h
+}
+
+// starvedAreSilent is for when every migration goes on that does: guests that miss pages still, such as one whose
+// journal cannot be read, are waited for as any whose QEMU does not answer, and told of.
+func (a *Agent) starvedAreSilent() {
+	a.mu.Lock()
+	left := a.starved
+	a.starved = nil
+	a.mu.Unlock()
+	for _, h := range left {
+		a.guests.NoteSilent(h)
+	}
+}
+
 // keptStarving is what an earlier agent has kept of a guest that misses pages; false: it had not started it here.
 func (a *Agent) keptStarving(held care.Held) (_ care.Held, kept bool) {
+	a.mu.Lock()
+	delete(a.starved, held.Dir)
+	a.mu.Unlock()
 	if waited, ok := a.guests.Silent(held.Description.Name); ok && waited.Dir == held.Dir {
 		a.guests.Answers(held.Description.Name) // nobody else waits for it
 		return waited, true
