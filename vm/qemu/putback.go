@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 )
 
 // What a migration of ours sets (configure, and what changes it later) is put back when it has come to nothing: with
 // pause-before-switchover and a downtime limit of 1 ms none that somebody else begins would ever end. An agent that was
-// started again meanwhile does not know how it was: it puts back what QEMU has by itself, where it finds the
-// announceRounds that every migration of ours sets. The capability "events" stays: it takes nothing from anybody.
+// started again meanwhile does not know how it was: it puts back what QEMU has by itself, where it finds the marks of
+// ours. The capability "events" stays: it takes nothing from anybody.
 
 // settings are capabilities and parameters of migrations by name, these as JSON has them.
 type settings struct {
@@ -33,6 +35,10 @@ var ours = settings{
 	},
 }
 
+// marks are what every migration of ours sets, and leaves beside announceRounds. An owner may have set any of them, and
+// hardly all.
+var marks = []string{"return-path", "late-block-activate"}
+
 func raw(text string) json.RawMessage { return json.RawMessage(text) }
 
 // found are those of ours that QEMU knows, as they are to be once no migration of ours is under way; left: one has left
@@ -46,7 +52,9 @@ func (p *Process) found(ctx context.Context) (was settings, left bool, err error
 	if err := p.qmp.Do(ctx, "query-migrate-parameters", nil, &params); err != nil {
 		return settings{}, false, err
 	}
-	left = bytes.Equal(params["announce-rounds"], raw(strconv.Itoa(announceRounds)))
+	left = bytes.Equal(params["announce-rounds"], raw(strconv.Itoa(announceRounds))) && !slices.ContainsFunc(marks, func(name string) bool {
+		return !slices.Contains(caps, capability{name, true})
+	})
 	was = settings{map[string]bool{}, map[string]json.RawMessage{}}
 	for _, c := range caps {
 		if own, is := ours.caps[c.Name]; is && left {
@@ -97,14 +105,20 @@ func (p *Process) putBack(ctx context.Context) {
 		}
 		before = &was
 	}
+	first, last := maps.Clone(before.params), maps.Clone(before.params)
+	delete(first, "announce-rounds") // last: by them, with the marks, an agent that is started meanwhile knows of the others
+	maps.DeleteFunc(last, func(name string, _ json.RawMessage) bool { return name != "announce-rounds" })
 	caps := []capability{}
 	for name, state := range before.caps {
 		caps = append(caps, capability{name, state})
 	}
+	if len(first) > 0 && p.qmp.Do(ctx, "migrate-set-parameters", first, nil) != nil {
+		return
+	}
 	if len(caps) > 0 && p.qmp.Do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": caps}, nil) != nil {
 		return
 	}
-	if len(before.params) > 0 && p.qmp.Do(ctx, "migrate-set-parameters", before.params, nil) != nil {
+	if len(last) > 0 && p.qmp.Do(ctx, "migrate-set-parameters", last, nil) != nil {
 		return
 	}
 	p.holding.Lock()

@@ -19,6 +19,9 @@ type settable struct {
 	caps   map[string]bool
 	params map[string]string
 	status string
+
+	refuses     bool // to be set any more, after so many commands
+	refuseAfter int
 }
 
 // newSettable has what QEMU has by itself, and what its owner has set.
@@ -43,6 +46,11 @@ func newSettable(t *testing.T, version string, caps map[string]bool, params map[
 func (s *settable) answer(command, args string) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.refuses && strings.HasPrefix(command, "migrate-set-") {
+		if s.refuseAfter--; s.refuseAfter < 0 {
+			return refused, true
+		}
+	}
 	switch command {
 	case "query-migrate-capabilities":
 		var all []string
@@ -146,9 +154,55 @@ func TestPutsBack(t *testing.T) {
 	}
 }
 
+// TestPutsBackRounds: an owner's own announce-rounds are no sign that a migration of ours left anything: what he has
+// set is put back.
+func TestPutsBackRounds(t *testing.T) {
+	s, p := newSettable(t, "10.0.2", map[string]bool{"return-path": true}, map[string]string{"announce-rounds": "1", "max-bandwidth": "0"})
+	caps, params := s.has()
+	for range 2 {
+		if err := p.Migrate(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.CancelMigration(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if nowCaps, nowParams := s.has(); !maps.Equal(caps, nowCaps) || !maps.Equal(params, nowParams) {
+			t.Errorf("%v %v, were %v %v", nowCaps, nowParams, caps, params)
+		}
+	}
+}
+
+// TestPutsBackWhereItWasInterrupted: an agent that ended as it put settings back leaves them to be told by the next.
+func TestPutsBackWhereItWasInterrupted(t *testing.T) {
+	for after := range 2 { // of the commands by which it does
+		s, p := newSettable(t, "10.0.2", nil, nil)
+		caps, params := s.has()
+		if err := p.Migrate(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		s.refuseAfter = after
+		s.refuses = true
+		s.mu.Unlock()
+		if err := p.CancelMigration(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		s.refuses = false
+		s.mu.Unlock()
+		p.asked, p.before = false, nil // as one that has just attached to it
+		if err := p.CancelMigration(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if nowCaps, nowParams := s.has(); !maps.Equal(caps, nowCaps) || !maps.Equal(params, nowParams) {
+			t.Errorf("after %d commands: %v %v, were %v %v", after, nowCaps, nowParams, caps, params)
+		}
+	}
+}
+
 // TestPutsBackNothingOfOthers: where no migration of ours left anything, what the owner has set stays.
 func TestPutsBackNothingOfOthers(t *testing.T) {
-	s, p := newSettable(t, "10.0.2", map[string]bool{"multifd": true}, map[string]string{"max-bandwidth": "0"})
+	s, p := newSettable(t, "10.0.2", map[string]bool{"multifd": true}, map[string]string{"max-bandwidth": "0", "announce-rounds": "1"})
 	caps, params := s.has()
 	s.mu.Lock()
 	s.status = "cancelled"
