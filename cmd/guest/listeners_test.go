@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"syscall"
 	"testing"
 
 	"godwit/vm/guest"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestChannelListsListeners: what takes new clients at one address alone is told, and nothing else: not what listens on
@@ -28,8 +32,8 @@ func TestChannelListsListeners(t *testing.T) {
 			t.Cleanup(func() { l.Close() })
 			return l.Addr().(*net.TCPAddr).AddrPort().Port()
 		}
-		udp := func(at string) {
-			l, err := listening.ListenPacket(context.Background(), "udp", at)
+		udp := func(network, at string) {
+			l, err := listening.ListenPacket(context.Background(), network, at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,14 +44,28 @@ func TestChannelListsListeners(t *testing.T) {
 			fmt.Sprintf("tcp %s:%d", at, tcp(false, at+":0")),
 			fmt.Sprintf("tcp [%s]:%d", six, tcp(false, "["+six+"]:0")),
 			fmt.Sprintf("udp %s:%d", at, 5302),
+			fmt.Sprintf("udp %s:%d", at, 5304),
 		}
-		udp(at + ":5302")
+		udp("udp", at+":5302")
 		tcp(true, ":0")
 		tcp(true, "0.0.0.0:0")
 		tcp(false, "127.0.0.1:0")
-		udp(":5303")
-		udp(at + ":0")
-		udp(at + ":68")
+		udp("udp", ":5303")
+		udp("udp", at+":0")
+		udp("udp", at+":68")
+		device := "lo" // as a DNS server of virtual machines has its bridge
+		listening.Control = func(_, _ string, c syscall.RawConn) (err error) {
+			failed := c.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+				if device != "" {
+					err = errors.Join(err, unix.BindToDevice(int(fd), device))
+				}
+			})
+			return errors.Join(err, failed)
+		}
+		udp("udp4", "0.0.0.0:5304")
+		device = ""
+		udp("udp", at+":5304")
 		alone, err := c.Listeners(t.Context(), oldV4.Addr(), oldV6.Addr())
 		if err != nil || alone.Omitted != 0 {
 			t.Fatalf("%d omitted, %v", alone.Omitted, err)

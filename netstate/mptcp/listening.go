@@ -9,7 +9,8 @@ import (
 )
 
 // Listening are the addresses and ports at which new clients are taken: of TCP, which those of MPTCP are, too, and of
-// UDP, by sockets without a fixed peer. A kernel without udp_diag tells none of UDP.
+// UDP, by sockets without a fixed peer. A kernel without udp_diag tells none of UDP. What takes clients of one device
+// alone is none that has all addresses, and left out.
 func Listening() (tcp, udp []netip.AddrPort, err error) {
 	if tcp, err = bound(unix.IPPROTO_TCP, StateListen); err != nil {
 		return nil, nil, fmt.Errorf("list tcp listeners: %w", err)
@@ -27,6 +28,9 @@ func bound(protocol uint32, state State) ([]netip.AddrPort, error) {
 	}
 	var at []netip.AddrPort
 	for _, s := range sockets {
+		if s.local.Addr().IsUnspecified() && s.device != [4]byte{} {
+			continue
+		}
 		at = append(at, s.local)
 	}
 	return at, nil
