@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -134,5 +136,15 @@ func TestGuestsThatNobodyKnows(t *testing.T) {
 		"evacuate": func() error { _, err := evacuate.Run(t.Context(), client, evacuate.Request{Width: 1}); return err },
 	} {
 		agenttest.Refused(t, name, ask(), migration.CodeInternal, "which guests there are is not known", "start the agent again")
+	}
+	var said bytes.Buffer
+	a.log = slog.New(slog.NewTextHandler(&said, nil))
+	for range 3 { // other hosts ask again and again, and are told what there is to tell
+		if _, err := a.peerPresence(callFrom(t, "rome", "", nil)); err != nil {
+			t.Error(err)
+		}
+	}
+	if lines := strings.Count(said.String(), "\n"); lines != 1 {
+		t.Errorf("%d lines in the log: %s", lines, said.String())
 	}
 }

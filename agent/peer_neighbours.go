@@ -20,7 +20,7 @@ import (
 func (a *Agent) peerPresence(r *http.Request) (any, error) {
 	under, unknown, err := a.guestsHere()
 	if err != nil {
-		a.log.Warn("another host asks how many guests are here", "error", err)
+		a.rarely.warn(a.log, "another host asks how many guests are here", "error", err)
 	}
 	said := talk.Presence{Guests: len(under) + len(unknown), Free: a.freeForGuests()}
 	if guest := r.FormValue("guest"); guest != "" {
