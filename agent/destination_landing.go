@@ -325,11 +325,8 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 	stays := stay || len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
 	keep := g.Asks().InUse(users) || stays
 	m.work.keepsOld = keep
-	retire := guest.Retire{
-		Addrs: old, MAC: g.Held().Description.NICs[m.plan.Active].MAC, NewMAC: g.Held().Description.NICs[spare].MAC,
-		Keep: keep, Stay: keep,
-	}
-	handed.SentBy(&retire, m.plan.Held, m.plan.Next)
+	retire := m.retiring(m.plan.Held)
+	retire.Keep, retire.Stay = keep, keep
 	for _, addr := range m.plan.Held {
 		if addr.Endpoint != 0 {
 			retire.EndpointIDs = append(retire.EndpointIDs, addr.Endpoint)
@@ -352,4 +349,12 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 	m.emptyTap(ctx)
 	retire.Stay = false
 	return &users, m.asked(ctx, once)
+}
+
+// retiring is what the guest is asked for to take old addresses from the NIC that had them, or to keep them.
+func (m *incoming) retiring(old []migration.Address) guest.Retire {
+	nics := m.work.guest.Held().Description.NICs
+	retire := guest.Retire{Addrs: migration.Bare(old), MAC: nics[m.plan.Active].MAC, NewMAC: nics[1-m.plan.Active].MAC}
+	handed.SentBy(&retire, old, m.plan.Next)
+	return retire
 }

@@ -46,7 +46,11 @@ func (m *incoming) leaveOld(ctx context.Context) error {
 		if err := a.giveUpUnneeded(ctx, m.work.guest, migration.Bare(m.plan.Held)); err != nil {
 			m.rec.NoteOnce("who needs the old addresses is not known: " + err.Error())
 		}
-		a.leadNoMore(m.work.guest, migration.Bare(m.plan.Held))
+		if err := m.sendByKept(ctx); err != nil { // it goes on sending by the router of one that stays led here, then
+			m.rec.NoteOnce("the guest does not send by the router of what it keeps: " + err.Error())
+		} else {
+			a.leadNoMore(m.work.guest, migration.Bare(m.plan.Held))
+		}
 	}
 	if err := a.repointHomes(ctx, m); err != nil {
 		return err

@@ -95,6 +95,27 @@ func (a *Agent) leadNoMore(g *guests.Guest, addrs []netip.Addr) {
 	a.book.Leave(g.Name(), gone...)
 }
 
+// sendByKept has the guest send for what it keeps of its old addresses by the router of one that it keeps, where it was
+// to send by that of one that it has given up: for that nobody answers once that one is led here no more.
+func (m *incoming) sendByKept(ctx context.Context) error {
+	g := m.work.guest
+	has := migration.Bare(g.Held().Addresses)
+	kept := slices.DeleteFunc(slices.Clone(m.plan.Held), func(a migration.Address) bool { return !slices.Contains(has, a.Prefix.Addr()) })
+	if len(kept) == 0 || len(kept) == len(m.plan.Held) {
+		return nil
+	}
+	was, retire := m.retiring(m.plan.Held), m.retiring(kept)
+	if was.GatewayV4 == retire.GatewayV4 && was.KeepGatewayV4 == retire.KeepGatewayV4 && was.KeepGatewayV6 == retire.KeepGatewayV6 {
+		return nil
+	}
+	c, err := g.Reach(ctx, limits.AskGuest)
+	if err != nil {
+		return err
+	}
+	retire.Keep = true
+	return m.asked(ctx, func(ctx context.Context) error { return c.Retire(ctx, retire) })
+}
+
 // lookForUnneeded is giveUpUnneeded for a guest that is here, now and then.
 func (a *Agent) lookForUnneeded(ctx context.Context, g *guests.Guest) error {
 	if !g.TryLockAddresses() {

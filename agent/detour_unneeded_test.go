@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +82,77 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 		if leased := landed.(talk.LandedAnswer).Leased; !slices.Equal(leased, migration.Bare(c.kept)) {
 			t.Errorf("%s: leased are %v", name, leased)
 		}
+	}
+}
+
+// retiring is the channel of a guest that is told by which routers it sends, or refuses to hear it.
+type retiring struct {
+	forgetful
+	told  *[]guest.Retire
+	fails error
+}
+
+func (r retiring) Retire(_ context.Context, p guest.Retire) error {
+	*r.told = append(*r.told, p)
+	return r.fails
+}
+
+// TestSendsByWhatItKeeps: a guest that sends for its old addresses by the router of one of them, as its site gives it none
+// of that family, and gives that one up as it settles, sends by the router of one that it keeps: the host answers for no
+// other from then on. What is to lead them here stays where it does not.
+func TestSendsByWhatItKeeps(t *testing.T) {
+	address := func(prefix, gateway, home string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Gateway: netip.MustParseAddr(gateway), Home: home}
+	}
+	last6, first6 := address("fd00:2:1::b/64", "fd00:2:1::1", "oslo"), address("fd00:1:1::a/64", "fd00:1:1::1", "paris")
+	last4, first4 := address("10.2.1.21/24", "10.2.1.1", "oslo"), address("10.1.1.21/24", "10.1.1.1", "paris")
+	next4, next6 := address("10.3.1.21/24", "10.3.1.1", "rome"), address("fd00:3:1::21/64", "fd00:3:1::1", "rome")
+	for name, c := range map[string]struct {
+		old, uses  []migration.Address
+		next       migration.Address
+		by4, by6   netip.Addr // by which what it keeps is sent, of a family that it is given none of
+		from       netip.Addr // by which its old NIC sends
+		told, lead bool       // it is told so; what it gave up is led here still
+		fails      error
+	}{
+		"IPv6 at a site of IPv4": {old: []migration.Address{last6, first6}, uses: []migration.Address{first6}, next: next4, by6: first6.Gateway, told: true},
+		"IPv4 at a site of IPv6": {old: []migration.Address{last4, first4}, uses: []migration.Address{first4}, next: next6, by4: first4.Gateway, from: first4.Gateway, told: true},
+		"its old NIC alone":      {old: []migration.Address{last4, first4}, uses: []migration.Address{first4}, next: next4, from: first4.Gateway, told: true},
+		"it keeps the last":      {old: []migration.Address{last6, first6}, uses: []migration.Address{last6}, next: next4},
+		"it keeps all":           {old: []migration.Address{last6, first6}, uses: []migration.Address{last6, first6}, next: next4},
+		"by the next one's":      {old: []migration.Address{last6, first6}, uses: []migration.Address{first6}, next: next6},
+		"it does not do it": {old: []migration.Address{last6, first6}, uses: []migration.Address{first6}, next: next4, by6: first6.Gateway, told: true, lead: true,
+			fails: guest.ErrBound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, g, d := leasing(t)
+			a.config.Network.Bridge = "no-such-bridge"
+			plan := migration.Plan{ID: d.ID, Guest: g.Name(), From: "oslo", To: "rome", Network: "mptcp", Held: c.old, Next: []migration.Address{c.next}}
+			r := retiring{forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: migration.Bare(c.uses)}, new([]guest.Retire), c.fails}
+			g.SpeakBy(r)
+			becomes(g, care.Held{
+				Description: config.Description{Name: g.Name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.Name(), "2"),
+				Addresses: slices.Concat(plan.Next, c.old),
+			})
+			d.Leased, d.Visiting = false, nil
+			for _, addr := range c.old {
+				d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr.Prefix.Addr(), Gateway: addr.Gateway, Tunnel: d.Tunnel.Name})
+			}
+			place(a, d)
+			m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g, keepsOld: true}}
+			_ = m.leave(t.Context()) // the kernel's part, and oslo's, are told by their errors
+			want := guest.Retire{Addrs: migration.Bare(c.uses), MAC: "52:54:00:00:01:0a", NewMAC: "52:54:00:00:01:0b", Keep: true, KeepGatewayV4: c.by4, KeepGatewayV6: c.by6, GatewayV4: c.from}
+			if told := *r.told; c.told != (len(told) > 0) || c.told && !reflect.DeepEqual(told[0], want) {
+				t.Errorf("it is told %+v, want %v: %+v", told, c.told, want)
+			}
+			led := c.uses
+			if c.lead {
+				led = c.old
+			}
+			if here := a.visiting(g.Name()); !slices.Equal(here, migration.Bare(led)) {
+				t.Errorf("led here are %v, want %v", here, migration.Bare(led))
+			}
+		})
 	}
 }
 

@@ -167,9 +167,10 @@ type Unable struct {
 // route (KeepTable) by KeepGateway, or that NIC's gateway.
 //
 // Then the NIC goes down, unless Stay. With Keep it may stay up for the IPv4 addresses, answering nobody, until they
-// are dropped: for servers that name the NIC by which they answer (IP_PKTINFO), as those of QUIC do; GatewayV4 is by
-// which, where the guest's program does not know that NIC. To lose nothing to a kept address: call with Keep and Stay
-// (both NICs now answer for it), lead the host's neighbour entries to NewMAC, and call again without Stay.
+// are dropped: for servers that name the NIC by which they answer (IP_PKTINFO), as those of QUIC do; by GatewayV4, or,
+// where none is named, the NIC's own. To lose nothing to a kept address: call with Keep and Stay (both NICs now answer
+// for it), lead the host's neighbour entries to NewMAC, and call again without Stay. Called again with other gateways,
+// kept addresses take those.
 type Retire struct {
 	Addrs         []netip.Addr `json:"addrs"`
 	MAC           string       `json:"mac"`

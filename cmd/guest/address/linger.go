@@ -17,7 +17,7 @@ import (
 // lingerMetric puts a default route behind every other of its table.
 const lingerMetric = 4096
 
-// known is what was last known of the NIC that retires: as it is configured, or lingers, or as the host says.
+// known is what was last known of the NIC that retires: as the host says, as it is configured, or lingers.
 // Somebody else configured it where the guest was adopted, and an earlier run of this program where that was started again.
 func (b *Book) known(p guest.Retire) nic {
 	hardware, err := net.ParseMAC(p.MAC)
@@ -28,8 +28,8 @@ func (b *Book) known(p guest.Retire) nic {
 	if !ok {
 		n = b.lingers[hardware.String()]
 	}
-	if !n.gateway(netlink.FAMILY_V4).IsValid() {
-		n.gateways = append(slices.Clone(n.gateways), p.GatewayV4)
+	if p.GatewayV4.IsValid() && n.gateway(netlink.FAMILY_V4) != p.GatewayV4 { // it may be another by now
+		n.gateways = append([]netip.Addr{p.GatewayV4}, n.gateways...)
 	}
 	return n
 }
