@@ -67,6 +67,9 @@ func (q *ownQueue) ask(to netip.AddrPort, since time.Duration) (now bool, err er
 
 // directLook is a look at memory that QEMU sends by connections of its own.
 func (m *outgoing) directLook(p vm.Progress) policy.Look {
+	if m.work.qemuSent != nil {
+		m.work.qemuSent.Store(p.Transferred)
+	}
 	look := policy.Look{Round: p.Rounds, Remaining: p.Remaining, DirtyRate: p.DirtyRate}
 	to, ok := talk.QEMUAddress(m.work.prepared.Memory)
 	if !ok { // it was checked in prepare

@@ -76,6 +76,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	case m.plan.Direct():
 		opts.URI, opts.Looks = m.work.prepared.Memory, m.widenOwn
 		opts.KeepsLimit = true // it is QEMU's alone
+		m.followQEMU()
 	case m.plan.OwnPath():
 		opts.MaxBandwidth = 0
 	default:

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"sync/atomic"
 	"time"
 
 	"godwit/agent/record"
@@ -27,13 +28,22 @@ func (m *outgoing) beginWire() {
 	m.work.wireTold = wireTold{begun: time.Now()}
 }
 
-// wireSince is what the migration has sent, by path. QEMU's own connections have tunnels of their own, or are counted
-// by nobody else.
+// followQEMU has what QEMU sends by its own connections counted among the migration's own bytes, where they are in no
+// tunnels: meters do not tell them from what others send to that host.
+func (m *outgoing) followQEMU() {
+	if !m.plan.Insecure {
+		return
+	}
+	m.work.qemuSent = new(atomic.Int64)
+	m.work.wire.Follow(m.work.qemuSent.Load)
+}
+
+// wireSince is what the migration has sent, by path.
 func (m *outgoing) wireSince() map[string]int64 {
 	if !m.work.wire.Begun() { // an agent that was started again, and sent nothing yet
 		return m.rec.Snapshot().WireBytes
 	}
-	return m.work.wire.Since(m.wireBytes, m.plan.Insecure)
+	return m.work.wire.Since(m.wireBytes)
 }
 
 // countWire notes what the migration sent.

@@ -89,6 +89,7 @@ type sourceWork struct {
 	window       int64              // of its connection, bytes; 0: as the kernel has it
 	rounds       policy.Rounds      // of QEMU's
 	memoryRate   uplinks.Goodput    // of memory
+	qemuSent     *atomic.Int64      // bytes by QEMU's own connections outside tunnels; nil: it has none
 	left         policy.Left        // of it, by QEMU's own transfers
 	handling     policy.Handling    // of pages
 	throttling   policy.Throttling

@@ -114,7 +114,7 @@ func TestWireBytesBesideAnother(t *testing.T) {
 	send(own, err, 100)
 	others, err := net.DialTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(here, 0)), lanes.Addr().(*net.TCPAddr))
 	send(others, err, 5000)
-	if got, want := wire.Since(sent, false), map[string]int64{"public-public": 128}; !maps.Equal(got, want) {
+	if got, want := wire.Since(sent), map[string]int64{"public-public": 128}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -30,16 +30,12 @@ func (w *Wire) Begun() bool {
 }
 
 // Since is what the migration has sent until now, as read tells of its paths: a look is no older than the one before
-// it. Of what others send to the same host at the same time as much as they sent is theirs, but where it is alone:
-// nobody else's bytes are counted with its own.
-func (w *Wire) Since(read func() *Sent, alone bool) map[string]int64 {
+// it. Of what others send to the same host at the same time as much as they sent is theirs.
+func (w *Wire) Since(read func() *Sent) map[string]int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := read()
 	part, anew := w.share.Settle()
-	if alone {
-		part = 1
-	}
 	out := sum(sum(w.before, w.start.tunnels, now.tunnels, 1), w.start.rest, now.rest, part)
 	if anew {
 		w.before, w.start = maps.Clone(out), &Sent{latest(w.start.tunnels, now.tunnels), latest(w.start.rest, now.rest)}

@@ -16,7 +16,7 @@ func TestPathsOfOneBesideAnother(t *testing.T) {
 	var first, second Wire
 	is := func(when string, w *Wire, want map[string]int64) {
 		t.Helper()
-		if got := w.Since(now, false); !maps.Equal(got, want) {
+		if got := w.Since(now); !maps.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", when, got, want)
 		}
 	}
@@ -25,7 +25,7 @@ func TestPathsOfOneBesideAnother(t *testing.T) {
 	send(&a, "fast", 60)
 	send(&a, "slow", 40)
 	is("alone", &first, map[string]int64{"fast": 60, "slow": 41})
-	first.Since(func() *Sent { return &Sent{rest: map[string]int64{"slow": 40}} }, false) // one meter was not read
+	first.Since(func() *Sent { return &Sent{rest: map[string]int64{"slow": 40}} }) // one meter was not read
 	is("read again", &first, map[string]int64{"fast": 60, "slow": 41})
 	second.Begin(nil, now(), shares.Join("rome"))
 	second.Follow(func() int64 { return b })
