@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -103,11 +104,12 @@ func (p *picture) subflowRow(flow int, first bool, name string, spans []Subflow)
 // paths draws the bytes that each pair of uplinks has carried, on top of each
 // other.
 func (p *picture) paths() {
-	if p.r.Series == nil || len(p.r.Series.Paths) == 0 {
+	all := p.r.pathBytes()
+	if len(all) == 0 {
 		return
 	}
 	const h = 84
-	paths := mostPaths(p.r.Series.Paths)
+	paths := mostPaths(all)
 	times := longest(paths)
 	sums := make([]Column, len(paths))
 	total := make(Column, len(times))
@@ -130,6 +132,55 @@ func (p *picture) paths() {
 	}
 	p.body.label(picLeft-6, top+9, "end mute small", bytesText(high))
 	p.y = max(p.y, top+36+14*float64(len(paths)))
+}
+
+// pathBytes are the readings of each path, and what its migrations had sent over it at the least when the last page of
+// one was there: readings end before that, and a path may have none.
+func (r *Report) pathBytes() []PathSeries {
+	if r.Series == nil {
+		return nil
+	}
+	paths := slices.Clone(r.Series.Paths)
+	for i := range paths {
+		paths[i].T, paths[i].Bytes = slices.Clone(paths[i].T), slices.Clone(paths[i].Bytes)
+	}
+	all := Series{Paths: paths}
+	for i := range r.Migrations {
+		at, sent := r.Migrations[i].sentS(), map[string]int64{}
+		for _, p := range all.Paths { // of all, so that those that are added up have the same times
+			sent[p.Path] = 0
+		}
+		for k := range r.Migrations {
+			if m := &r.Migrations[k]; m.sentS() <= at {
+				for path, n := range m.WireBytesByPath {
+					sent[path] += n
+				}
+			}
+		}
+		for _, path := range slices.Sorted(maps.Keys(sent)) {
+			all.Path(path).atLeast(at, float64(sent[path]))
+		}
+	}
+	return all.Paths
+}
+
+// sentS is when the migration had sent all that it sends, in seconds from time 0.
+func (m *Migration) sentS() float64 {
+	if m.MemoryS != nil {
+		return m.RequestedS + *m.MemoryS
+	}
+	return m.endS()
+}
+
+// atLeast adds a reading between the others, and has none from then on be less.
+func (p *PathSeries) atLeast(at, bytes float64) {
+	i, found := slices.BinarySearch(p.T, at)
+	if !found {
+		p.T, p.Bytes = slices.Insert(p.T, i, at), slices.Insert(p.Bytes, i, max(bytes, p.value(at)))
+	}
+	for ; i < len(p.Bytes); i++ {
+		p.Bytes[i] = max(p.Bytes[i], bytes)
+	}
 }
 
 // shownPaths bounds those that have a colour of their own: those after them are others, together.
