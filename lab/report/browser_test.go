@@ -36,7 +36,7 @@ type rendered struct {
 func TestInABrowser(t *testing.T) {
 	need.Root(t) // for a network namespace with nothing in it
 	need.Program(t, "chromium")
-	pages := map[string]*Report{"good": sample(), "bad": sampleBad(), "lanes": sampleLanes(), "refused": sampleRefused()}
+	pages := map[string]*Report{"good": sample(), "bad": sampleBad(), "lanes": sampleLanes(), "refused": sampleRefused(), "long": sampleLong(t)}
 	var outer strings.Builder
 	outer.WriteString(`<!DOCTYPE html><meta charset="utf-8"><pre id="seen"></pre><script>
 const seen = {};
@@ -77,6 +77,25 @@ func sampleRefused() *Report {
 		r.Migrations[0], ended(Refused, 13, 0, 0.01), ended(Refused, 13.2, 0, 0.01), ended(Refused, 13.4, 0, 0.01),
 		ended(Aborted, 15, 0, 0.1, 0.6, 0.61, 5.8), r.Migrations[1],
 	}
+	return r
+}
+
+// sampleLong is sampleLanes with names as long as a scenario may have them.
+func sampleLong(t *testing.T) *Report {
+	t.Helper()
+	var b bytes.Buffer
+	if err := sampleLanes().Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`\b(web|montreal|sanjose|dublin|ticks|download|upload|requests|phone|public|private)\b`)
+	long := names.ReplaceAllStringFunc(b.String(), func(name string) string {
+		return (name + "-of-the-Long-Name-0123456789-abcdefghijkl")[:40]
+	})
+	r, err := Read(strings.NewReader(long))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Scenario = "long"
 	return r
 }
 

@@ -115,7 +115,7 @@ func TestPictureShows(t *testing.T) {
 	keep(t, "bad", b.Bytes())
 	page := b.String()
 	for _, want := range []string{"cut-&lt;at&gt;&amp;-copy", "copy 5.78 s", ">switch<", ">handover<", "runs at sanjose", "source suspend",
-		"cut sanjose/private for 3s", "198.18.1.10 → 10.2.1.10", "private-public", "No reply from web", ">aborted<", "4 unmet",
+		"cut sanjose/private for 3s", "198.18.1.10 → 10.2.1.10", "private-public", ">no reply, ms<", ">from web<", ">aborted<", "4 unmet",
 		"records_lost of traffic download is 3, expected 0", "vm_downtime_ms of migration 2 (web sanjose → dublin): the guest was never paused", "1 of 2"} {
 		if !strings.Contains(strings.ToLower(page), strings.ToLower(want)) {
 			t.Errorf("page lacks %q", want)
@@ -259,4 +259,20 @@ func TestCardsSayWhatTheyLack(t *testing.T) {
 	noted(downtime(), "")
 	noted(wireCard(r), "")
 	noted(gapCard(r), "")
+}
+
+// TestLongStep: what a step says has room on one side of its line, wherever that is, and all of it is at the pointer.
+func TestLongStep(t *testing.T) {
+	command := "exec in web: " + strings.Repeat("echo & ", 60) + "end"
+	for at := range 40 {
+		r := &Report{DurationS: 40, Series: &Series{Steps: []StepDone{{AtS: float64(at), Text: command}}}}
+		p := &picture{r: r, win: span{0, 40}}
+		m := p.marks()
+		if x, w := p.x(float64(at)), 1.25*textWidth("x")*roomOfMark; m.list[0].left && x < w || !m.list[0].left && x+w > picWidth {
+			t.Errorf("at %d s: at %v, to the left: %v", at, x, m.list[0].left)
+		}
+		if svg := p.foreground(m); !strings.Contains(svg, ">exec in web: ") || !strings.Contains(svg, "amp; end</title>") {
+			t.Errorf("at %d s: %s", at, svg)
+		}
+	}
 }

@@ -37,7 +37,7 @@ func (p *picture) throughput() {
 		p.body.path(d, "curve", "stroke:"+colour("f", i))
 		p.body.line(picLeft, top+h, picRight, top+h, "axis")
 		p.body.rect(8, top+h-13, 9, 9, "", "fill:"+colour("f", i), "")
-		p.body.label(22, top+h-4, "", f.Name)
+		p.body.labelOf(f.Name, 22, top+h-4, "", shorten(f.Name, roomOfName))
 		p.body.label(picRight+6, top+h-4, "mute", rate(high))
 		p.y += h + 3
 	}
@@ -95,7 +95,7 @@ func (p *picture) gaps() {
 			}
 		}
 		if flow >= 0 {
-			p.peak(&names, at, worst, top+96-scale.at(worst)*96, top, colour("f", flow), flows[flow].Name)
+			p.peak(&names, at, worst, top+96-scale.at(worst)*96, top, colour("f", flow), shorten(flows[flow].Name, roomOfName))
 		}
 	}
 }
@@ -156,7 +156,8 @@ func (p *picture) probes() {
 	for _, pr := range p.r.Series.Probes[:min(len(p.r.Series.Probes), shownGuests)] {
 		const h = 54
 		var names row
-		top := p.lane("Network probe", "no reply from "+pr.Guest+", ms", h)
+		top := p.lane("Network probe", "no reply, ms", h)
+		p.body.labelOf(pr.Guest, 8, top+41, "mute small", "from "+shorten(pr.Guest, roomOfProbe))
 		scale := logOver([]Column{pr.Gap}, 5)
 		p.rungs(scale, top, h)
 		d := p.curve(pr.T, pr.Gap, top, h, scale.at)

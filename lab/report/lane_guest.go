@@ -19,7 +19,7 @@ func (p *picture) guests() {
 	sites := p.siteNumbers()
 	for _, name := range names {
 		top := p.y
-		p.body.label(8, top+15, "head", name)
+		p.body.labelOf(name, 8, top+15, "head", shorten(name, roomOfGuest))
 		rows := p.phases(name, top)
 		p.y = top + 24 + 13*float64(rows) + 4
 		p.whereabouts(name, sites)

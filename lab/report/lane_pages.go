@@ -41,12 +41,14 @@ func (p *picture) sees(t Column) bool { return len(t) > 1 && p.win.meets(t[0], t
 // key is one entry of a lane's legend.
 type key struct {
 	color, name string
-	line        bool // it is drawn as a line, and not as an area
+	line        bool   // it is drawn as a line, and not as an area
+	of          string // what name is short for
 }
 
 func (p *picture) pagesOf(guest string) {
 	const h = 92
-	top := p.lane("Pages", "of "+guest, h)
+	top := p.lane("Pages", "", h)
+	p.body.labelOf(guest, 8, top+27, "mute", "of "+shorten(guest, roomOfGuest))
 	high, there, queued := 0.0, 0.0, false
 	for _, s := range p.r.Series.Pages {
 		if s.Guest == guest && p.sees(s.T) {
@@ -73,12 +75,12 @@ func (p *picture) pagesOf(guest string) {
 		}
 	}
 	p.body.label(picLeft-6, top+9, "end mute small", bytesText(high))
-	keys := []key{{pageColors[0], "left to send", false}}
+	keys := []key{{pageColors[0], "left to send", false, ""}}
 	if queued {
-		keys = append(keys, key{pageColors[1], "of it in the queue", false})
+		keys = append(keys, key{pageColors[1], "of it in the queue", false, ""})
 	}
 	if delivered {
-		keys = append(keys, key{"good", "delivered", true})
+		keys = append(keys, key{"good", "delivered", true, ""})
 	}
 	p.keys(top+44, keys)
 }
@@ -94,7 +96,7 @@ func (p *picture) keys(y float64, keys []key) {
 		} else {
 			p.body.rect(8, y-8, 9, 9, "", "fill:var(--"+k.color+")", "")
 		}
-		p.body.label(22, y, "small", k.name)
+		p.body.labelOf(k.of, 22, y, "small", k.name)
 		y += 14
 	}
 }
@@ -117,7 +119,7 @@ func (p *picture) rates() {
 		}
 		color := pathVar(i)
 		times, columns, paints = append(times, path.T), append(columns, path.rate()), append(paints, color)
-		keys = append(keys, key{color, shorten(path.Path, 20), true})
+		keys = append(keys, key{color, shorten(path.Path, roomOfName), true, path.Path})
 	}
 	if len(columns) == 0 {
 		return
@@ -130,7 +132,7 @@ func (p *picture) rates() {
 		}
 	}
 	if written {
-		keys = append(keys, key{"fg", "the guest writes", true})
+		keys = append(keys, key{"fg", "the guest writes", true, ""})
 	}
 	h := 44 + 14*float64(len(keys))
 	top := p.lane("Rate", "each path's, Mbit/s", h)

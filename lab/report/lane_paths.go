@@ -82,7 +82,7 @@ func (p *picture) subflowRow(flow int, first bool, name string, spans []Subflow)
 	const h = 15
 	if first {
 		p.body.rect(8, p.y+3, 9, 9, "", "fill:"+colour("f", flow), "")
-		p.body.label(22, p.y+11, "", name)
+		p.body.labelOf(name, 22, p.y+11, "", shorten(name, roomOfName))
 	}
 	p.body.line(picLeft, p.y+h/2, picRight, p.y+h/2, "grid")
 	for _, s := range spans {
@@ -128,7 +128,7 @@ func (p *picture) paths() {
 		p.body.path(d, "curve thin", "stroke:"+colour("w", i))
 		y := top + 44 + 14*float64(i)
 		p.body.rect(8, y-8, 9, 9, "", "fill:"+colour("w", i), "")
-		p.body.label(22, y, "small", shorten(path.Path, 15)+" "+bytesText(path.value(p.win.to)))
+		p.body.labelOf(path.Path, 22, y, "small", shorten(path.Path, roomOfPath)+" "+bytesText(path.value(p.win.to)))
 	}
 	p.body.label(picLeft-6, top+9, "end mute small", bytesText(high))
 	p.y = max(p.y, top+36+14*float64(len(paths)))
@@ -222,12 +222,4 @@ func (p PathSeries) value(t float64) float64 {
 		return 0
 	}
 	return p.Bytes[i-1]
-}
-
-func shorten(s string, n int) string {
-	runes := []rune(s)
-	if len(runes) <= n {
-		return s
-	}
-	return string(runes[:n-1]) + "…"
 }

@@ -51,7 +51,10 @@ func (p *picture) marks() marks {
 		if len(m.list) > maxMarks && !k.step {
 			continue
 		}
-		x, w := p.x(k.at), textWidth(k.text)+10
+		x, w := p.x(k.at), textWidth(shorten(k.text, roomOfMark))+10
+		if k.step { // in bold
+			w *= 1.25
+		}
 		k.left = x+w > picWidth-4
 		from, to := x, x+w
 		if k.left {
@@ -94,7 +97,7 @@ func (p *picture) foreground(m marks) string {
 		if k.left {
 			class, x = class+" end", p.x(k.at)-4
 		}
-		s.label(x, 15+15*float64(k.row), class, k.text)
+		s.labelOf(k.text, x, 15+15*float64(k.row), class, shorten(k.text, roomOfMark))
 	}
 	return s.String()
 }

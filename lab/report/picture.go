@@ -89,7 +89,9 @@ func (p *picture) lane(title, unit string, h float64) (top float64) {
 	p.y += 16
 	top = p.y
 	p.body.label(8, top+12, "head", title)
-	p.body.label(8, top+27, "mute", unit)
+	if unit != "" {
+		p.body.label(8, top+27, "mute", unit)
+	}
 	p.y += h
 	p.body.line(picLeft, p.y, picRight, p.y, "axis")
 	return top

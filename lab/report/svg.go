@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html"
 	"strconv"
+	"strings"
 )
 
 // svg collects elements. Every text that comes from outside goes through label
@@ -45,6 +46,33 @@ func (s *svg) dot(x, y, r float64, style string) {
 // label writes text; class says where it is anchored: start, middle, end.
 func (s *svg) label(x, y float64, class, text string) {
 	s.printf(`<text x="%s" y="%s"%s>%s</text>`+"\n", px(x), px(y), attr("class", class), html.EscapeString(text))
+}
+
+// labelOf is label for a text with a name in it: where that was shortened, all of it is told at the pointer.
+func (s *svg) labelOf(name string, x, y float64, class, text string) {
+	if strings.Contains(text, name) {
+		s.label(x, y, class, text)
+		return
+	}
+	s.printf(`<text x="%s" y="%s"%s><title>%s</title>%s</text>`+"\n", px(x), px(y), attr("class", class), html.EscapeString(name), html.EscapeString(text))
+}
+
+// What has room left of the lanes, in characters: a name may have 40.
+const (
+	roomOfGuest = 18 // as a head
+	roomOfName  = 21
+	roomOfPath  = 15 // before a size
+	roomOfProbe = 15 // beside the lane's numbers
+	roomOfMark  = 70 // less than half of the picture
+)
+
+// shorten cuts a name to n characters.
+func shorten(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	return string(runes[:n-1]) + "…"
 }
 
 func attr(name, value string) string {

@@ -8,7 +8,7 @@
     return across > 2 && down > 0.35 * Math.min(a.height, b.height);
   };
   const texts = (svg) => [...svg.querySelectorAll("text")]
-    .map((t) => ({ word: t.textContent.trim(), at: t.getBoundingClientRect() }))
+    .map((t) => ({ word: t.textContent.trim(), halo: t.classList.contains("halo"), at: t.getBoundingClientRect() }))
     .filter((t) => t.word !== "" && t.at.width > 0);
   const look = () => {
     const root = document.documentElement, overlap = [], outside = [];
@@ -16,7 +16,9 @@
     for (const svg of document.querySelectorAll("svg.picture")) {
       const all = texts(svg), frame = svg.getBoundingClientRect();
       names += all.length;
+      const unit = frame.width / svg.viewBox.baseVal.width, begins = (x) => frame.left + x * unit;
       all.forEach((a, i) => {
+        if (!a.halo && a.at.left < begins(30) && a.at.right > begins(Number(svg.dataset.left))) overlap.push(a.word + " | its lane");
         if (a.at.left < frame.left - 1 || a.at.right > frame.right + 1 || a.at.top < frame.top - 1 || a.at.bottom > frame.bottom + 1) outside.push(a.word);
         for (const b of all.slice(i + 1)) if (covers(a.at, b.at)) overlap.push(a.word + " | " + b.word);
       });
