@@ -10,6 +10,7 @@ import (
 
 	"godwit/internal/clock"
 	"godwit/lab/scenario"
+	"godwit/migration"
 	"godwit/vm/guest"
 )
 
@@ -51,6 +52,10 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 			return nil
 		}
 		out, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("[ -d %s ] || { echo gone; exit 0; }; [ -e %[1]s/exit ] || exit 0; cat %[1]s/exit; tail -c 1500 %[1]s/out", dir))
+		if errors.Is(err, errGuestEnded) {
+			r.tell(fmt.Sprintf("exec in %s: %v, and so has the command: %s", e.Guest, err, e.Command))
+			return nil
+		}
 		if err != nil && r.over() {
 			continue
 		}
@@ -80,18 +85,32 @@ func commandFailed(command, code, said string) error {
 	return fmt.Errorf("exit %s of %q%s", code, command, said)
 }
 
+// errGuestEnded says that a guest runs nowhere any more.
+var errGuestEnded = errors.New("the guest has ended")
+
+// stays says that a guest neither moves nor is booted again just now: then one that is not where it was has ended.
+func (r *run) stays(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.begun == 0 && r.underWay(name) == nil
+}
+
 // askGuest runs a short command in a guest, wherever it is, and returns what it wrote. It may run
 // more than once: a call that is cut off, or that the guest killed as it took too long, is repeated.
 func (r *run) askGuest(ctx context.Context, name, command string) (string, error) {
 	for deaf := time.Now(); ; {
+		stays, host := r.stays(name), r.w.agentOf(name)
 		var out guest.Executed
 		ask, cancel := context.WithTimeout(ctx, 10*time.Second)
-		err := r.w.agentOf(name).client.CallGuest(ask, name, "exec", guest.Exec{Command: command, TimeoutMS: 8000}, &out)
+		err := host.client.CallGuest(ask, name, "exec", guest.Exec{Command: command, TimeoutMS: 8000}, &out)
 		cancel()
 		if err == nil && out.TimedOut {
 			err = errors.New("the guest took too long for it")
 		}
+		problem, told := errors.AsType[*migration.Problem](err)
 		switch {
+		case told && problem.Code == migration.CodeUnknownGuest && stays && r.stays(name) && r.w.agentOf(name) == host:
+			return "", errGuestEnded
 		case err == nil && out.Exit != 0:
 			return "", fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)
 		case err == nil:
