@@ -3,6 +3,8 @@ package report
 import (
 	"math"
 	"slices"
+
+	"godwit/migration"
 )
 
 // maxFlows bounds the flows of a picture; all of them are in report.json.
@@ -87,17 +89,43 @@ func (p *picture) gaps() {
 		m := &p.r.Migrations[i]
 		worst, at, flow := 0.0, 0.0, -1
 		for n, f := range flows {
-			for k := range min(len(f.T), len(f.Gap)) {
-				inside := f.T[k] >= max(m.RequestedS, p.win.from) && f.T[k] <= min(m.endS()+1, p.win.to)
-				if inside && f.Gap[k] > worst {
-					worst, at, flow = f.Gap[k], f.T[k], n
-				}
+			if v, t := p.worstWait(m, f.T, f.Gap); v > worst {
+				worst, at, flow = v, t, n
 			}
 		}
 		if flow >= 0 {
 			p.peak(&names, at, worst, top+96-scale.at(worst)*96, top, colour("f", flow), shorten(flows[flow].Name, roomOfName))
 		}
 	}
+}
+
+// worstWait is the longest of the waits that overlap a migration's window, each whole, as report.json has it, and when it
+// was seen; 0 where the picture has none.
+func (p *picture) worstWait(m *Migration, t, gap Column) (worst, at float64) {
+	win := p.r.window(m)
+	for k := range min(len(t), len(gap)) {
+		seen := t[k] >= p.win.from && t[k] <= p.win.to
+		if seen && t[k] >= win.from && t[k]-gap[k]/1000 <= win.to && gap[k] > worst {
+			worst, at = gap[k], t[k]
+		}
+	}
+	return worst, at
+}
+
+// window is from a migration's MIGRATION_START to its handover's end, or to its outcome where it has none; of one that
+// did not begin, from its request.
+func (r *Report) window(m *Migration) span {
+	win := span{m.RequestedS, m.endS()}
+	for _, e := range r.Series.Events {
+		if e.Guest == m.Guest && e.Name == string(migration.MigrationStart) && e.AtS >= win.from && e.AtS <= win.to {
+			win.from = e.AtS
+			break
+		}
+	}
+	if handover, ok := m.phase(string(migration.Handover)); ok {
+		win.to = handover.to
+	}
+	return win
 }
 
 // row remembers how far to the right labels reach, so that none covers another.
@@ -168,13 +196,7 @@ func (p *picture) probes() {
 			if m.Guest != pr.Guest {
 				continue
 			}
-			worst, at := 0.0, 0.0
-			for k := range min(len(pr.T), len(pr.Gap)) {
-				if pr.T[k] >= max(m.RequestedS, p.win.from) && pr.T[k] <= min(m.endS()+0.5, p.win.to) && pr.Gap[k] > worst {
-					worst, at = pr.Gap[k], pr.T[k]
-				}
-			}
-			if worst > 0 {
+			if worst, at := p.worstWait(m, pr.T, pr.Gap); worst > 0 {
 				p.peak(&names, at, worst, top+h-scale.at(worst)*h, top, "var(--probe)", "")
 			}
 		}
