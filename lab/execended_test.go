@@ -14,17 +14,20 @@ import (
 	"godwit/migration"
 )
 
-// guestLeaves has the first n commands for guest web run on this machine. Then its agent has no such guest, but host b's
-// has one; each time it is asked, something happens before it says so.
+// guestLeaves has the first n commands for guest web run on this machine; below 0: the first is not answered. Then its
+// agent has no such guest, but host b's has one; each time it is asked, something happens before it says so.
 func guestLeaves(t *testing.T, r *run, n int, happens func(call int)) {
 	t.Helper()
 	aGuestHere(t, r)
-	here, calls := r.w.agents["a"], 0
+	here, calls, gone := r.w.agents["a"], 0, 0
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/guests/web/call", func(w http.ResponseWriter, q *http.Request) {
 		var call, answer json.RawMessage
-		if calls++; calls > n {
-			happens(calls - n)
+		if calls++; n < 0 && calls == 1 { // what became of it is not heard
+			w.WriteHeader(http.StatusBadGateway)
+		} else if calls > n {
+			gone++
+			happens(gone)
 			w.WriteHeader(http.StatusConflict)
 			json.NewEncoder(w).Encode(migration.Problem{Code: migration.CodeUnknownGuest, Text: "guest web: not under care"}) //nolint:errcheck // the client tells
 		} else if json.NewDecoder(q.Body).Decode(&call) != nil || here.client.Do(q.Context(), q.Method, q.URL.Path, call, &answer) != nil {
@@ -64,12 +67,13 @@ func TestCommandThatEndsItsGuest(t *testing.T) {
 		want    string
 		told    bool // that it has ended
 	}{
-		"ends":             {answers: 2, asked: 1, told: true},
-		"had ended before": {asked: 1, want: "the guest has ended"},
-		"moves":            {answers: 2, before: moves, happens: arrives, asked: 2},
-		"moves first":      {before: moves, happens: arrives, asked: 2},
-		"has just moved":   {answers: 2, happens: func(r *run, _ int) { r.w.moved("web", "b") }, asked: 1},
-		"is not booted":    {answers: 2, before: boots, happens: isNotBooted, asked: 3, told: true},
+		"ends":              {answers: 2, asked: 1, told: true},
+		"had ended before":  {asked: 1, want: "the guest has ended"},
+		"ends as it begins": {answers: -1, asked: 1, told: true},
+		"moves":             {answers: 2, before: moves, happens: arrives, asked: 2},
+		"moves first":       {before: moves, happens: arrives, asked: 2},
+		"has just moved":    {answers: 2, happens: func(r *run, _ int) { r.w.moved("web", "b") }, asked: 1},
+		"is not booted":     {answers: 2, before: boots, happens: isNotBooted, asked: 3, told: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, asked, told := aRun(), 0, ""

@@ -43,7 +43,15 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 	r.execs++
 	dir := "/tmp/godwit-exec-" + strconv.Itoa(r.execs)
 	r.mu.Unlock()
-	if _, err := r.askGuest(ctx, e.Guest, fmt.Sprintf(beginCommand, dir, strings.ReplaceAll(e.Command, "'", `'\''`))); err != nil {
+	ended := func(err error) {
+		r.tell(fmt.Sprintf("exec in %s: %v, and so has the command: %s", e.Guest, err, e.Command))
+	}
+	_, err := r.askGuest(ctx, e.Guest, fmt.Sprintf(beginCommand, dir, strings.ReplaceAll(e.Command, "'", `'\''`)))
+	if errors.Is(err, errEndedUnderIt) {
+		ended(err)
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	for clock.Sleep(ctx, execLook) {
@@ -53,7 +61,7 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 		}
 		out, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("[ -d %s ] || { echo gone; exit 0; }; [ -e %[1]s/exit ] || exit 0; cat %[1]s/exit; tail -c 1500 %[1]s/out", dir))
 		if errors.Is(err, errGuestEnded) {
-			r.tell(fmt.Sprintf("exec in %s: %v, and so has the command: %s", e.Guest, err, e.Command))
+			ended(err)
 			return nil
 		}
 		if err != nil && r.over() {
@@ -88,6 +96,9 @@ func commandFailed(command, code, said string) error {
 // errGuestEnded says that a guest runs nowhere any more.
 var errGuestEnded = errors.New("the guest has ended")
 
+// errEndedUnderIt is that of a guest that may have run the command first: the answer to a call was not heard.
+var errEndedUnderIt = fmt.Errorf("%w under it", errGuestEnded)
+
 // stays says that a guest neither moves nor is booted again just now: then one that is not where it was has ended.
 func (r *run) stays(name string) bool {
 	r.mu.Lock()
@@ -98,7 +109,7 @@ func (r *run) stays(name string) bool {
 // askGuest runs a short command in a guest, wherever it is, and returns what it wrote. It may run
 // more than once: a call that is cut off, or that the guest killed as it took too long, is repeated.
 func (r *run) askGuest(ctx context.Context, name, command string) (string, error) {
-	for deaf := time.Now(); ; {
+	for deaf, unheard := time.Now(), false; ; {
 		stays, host := r.stays(name), r.w.agentOf(name)
 		var out guest.Executed
 		ask, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -108,8 +119,12 @@ func (r *run) askGuest(ctx context.Context, name, command string) (string, error
 			err = errors.New("the guest took too long for it")
 		}
 		problem, told := errors.AsType[*migration.Problem](err)
+		gone := told && problem.Code == migration.CodeUnknownGuest
+		ended := gone && stays && r.stays(name) && r.w.agentOf(name) == host
 		switch {
-		case told && problem.Code == migration.CodeUnknownGuest && stays && r.stays(name) && r.w.agentOf(name) == host:
+		case ended && unheard:
+			return "", errEndedUnderIt
+		case ended:
 			return "", errGuestEnded
 		case err == nil && out.Exit != 0:
 			return "", fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)
@@ -118,5 +133,6 @@ func (r *run) askGuest(ctx context.Context, name, command string) (string, error
 		case time.Since(deaf) > execDeaf, !clock.Sleep(ctx, execLook):
 			return "", err
 		}
+		unheard = unheard || !gone
 	}
 }
