@@ -139,6 +139,9 @@ type Facts struct {
 	Apart bool `json:",omitempty"`
 	// CPUs are the processors' places, by which QEMU's stream names them; nil: an older agent tells only how many.
 	CPUs []int `json:",omitempty"`
+	// MaxCPUs is how many processors there may be, those to be plugged in too: the state of ACPI's hot plug has as many
+	// records, uncounted (hw/acpi/cpu.c). 0: not told.
+	MaxCPUs int `json:",omitempty"`
 	// Closed are the disks that the hypervisor must open again as it lets the guest go, and cannot, each with why.
 	Closed []string `json:",omitempty"`
 	// Features are what the guest can use of its first processor; nil: not told, as by an

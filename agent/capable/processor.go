@@ -55,13 +55,8 @@ func LacksProcessor(host string, guest Guest, here vm.Facts) error {
 	if there.CPU != "" && here.CPU != there.CPU {
 		return refuse("its start command makes a CPU of model %s, the guest has %s; write -cpu %s in it, with the options that the guest's QEMU has", here.CPU, there.CPU, there.CPU)
 	}
-	if lost := lists.Without(there.CPUs, here.CPUs); here.VCPUs < there.VCPUs || len(lost) > 0 { // more are no fault
-		which := ""
-		if len(lost) > 0 {
-			which = fmt.Sprintf(", of which those of cpu-index %s are not there", listed(places(lost)))
-		}
-		return refuse("its start command makes %d processors, the guest has %d%s; write -smp %d in it, with the options that the guest's QEMU has, or the -device of each that was plugged in",
-			here.VCPUs, there.VCPUs, which, there.SMP())
+	if err := lacksPlaces(there, here, refuse); err != nil {
+		return err
 	}
 	if there.Features == nil || here.Features == nil {
 		return nil
@@ -75,6 +70,25 @@ func LacksProcessor(host string, guest Guest, here vm.Facts) error {
 			advice = "write the -cpu options of the guest's QEMU in its start command, or choose another host"
 		}
 		return refuse("its CPU %s has not all that the guest's %s has (CPUID %s); %s", here.CPU, there.CPU, listed(lost), advice)
+	}
+	return nil
+}
+
+// lacksPlaces says by refuse what differs in the number of processors. More are taken where both tell that as many may
+// be plugged in: only then is ACPI's state of them alike.
+func lacksPlaces(there, here vm.Facts, refuse func(string, ...any) error) error {
+	told := there.MaxCPUs > 0 && here.MaxCPUs > 0
+	lost, which := lists.Without(there.CPUs, here.CPUs), ""
+	if len(lost) > 0 {
+		which = fmt.Sprintf(", of which those of cpu-index %s are not there", listed(places(lost)))
+	}
+	switch {
+	case here.VCPUs < there.VCPUs, len(lost) > 0, !told && there.VCPUs > 0 && here.VCPUs > there.VCPUs:
+		return refuse("its start command makes %d processors, the guest has %d%s; write -smp %d in it, with the options that the guest's QEMU has, or the -device of each that was plugged in",
+			here.VCPUs, there.VCPUs, which, there.SMP())
+	case told && here.MaxCPUs != there.MaxCPUs:
+		return refuse("its start command makes a machine for at most %d processors, the guest's is for %d; write maxcpus=%d behind -smp in it, as the guest's QEMU has",
+			here.MaxCPUs, there.MaxCPUs, there.MaxCPUs)
 	}
 	return nil
 }
@@ -151,6 +165,9 @@ func CheckMachine(f vm.Facts) error {
 	}
 	if f.CPU != "" && !modelForm.MatchString(f.CPU) {
 		return fmt.Errorf("CPU model %.64q is none", f.CPU)
+	}
+	if f.MaxCPUs < 0 || f.MaxCPUs > mostCPUs {
+		return fmt.Errorf("at most %d processors, which is none of 0 to %d", f.MaxCPUs, mostCPUs)
 	}
 	if len(f.CPUs) > mostCPUs || slices.ContainsFunc(f.CPUs, func(n int) bool { return n < 0 || n >= mostCPUs }) {
 		return fmt.Errorf("%d processors, from %d to %d; at most %d, from 0 on", len(f.CPUs), slices.Min(f.CPUs), slices.Max(f.CPUs), mostCPUs)

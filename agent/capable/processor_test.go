@@ -20,6 +20,7 @@ func TestLacksProcessor(t *testing.T) {
 	}
 	several := func(n int) vm.Facts { return vm.Facts{CPU: "max", VCPUs: n} }
 	at := func(places ...int) vm.Facts { return vm.Facts{CPU: "max", VCPUs: len(places), CPUs: places} }
+	of := func(most int, f vm.Facts) vm.Facts { f.MaxCPUs = most; return f }
 	const model = "Skylake-Server"
 	const own, adopted = false, true // whether a person started it
 	for _, c := range []struct {
@@ -43,9 +44,12 @@ func TestLacksProcessor(t *testing.T) {
 		{"a host of another vendor counts threads otherwise", adopted, register("80000001.ECX", 1<<1), register("1.EDX", 0), nil},
 		{"as many", adopted, several(4), several(4), nil},
 		{"fewer", adopted, several(3), several(2), []string{"host rome refuses guest web: its start command makes 2 processors, the guest has 3; write -smp 3 in it"}},
-		{"more", adopted, several(2), several(4), nil},
+		{"more", adopted, several(2), several(4), []string{"makes 4 processors, the guest has 2; write -smp 2 in it"}},
+		{"more, of as many places", adopted, of(4, several(2)), of(4, several(4)), nil},
+		{"as many, of more places", adopted, of(4, at(0, 1)), of(2, at(0, 1)), []string{"for at most 2 processors, the guest's is for 4; write maxcpus=4"}},
+		{"as many, of places that the source does not tell", adopted, at(0, 1), of(2, at(0, 1)), nil},
 		{"all, one of which was plugged in", adopted, at(0, 1, 3), at(0, 1, 3), nil},
-		{"all, and more", adopted, at(0, 1, 3), at(0, 1, 2, 3), nil},
+		{"all, and more", adopted, of(4, at(0, 1, 3)), of(4, at(0, 1, 2, 3)), nil},
 		{"as many others", adopted, at(0, 1, 3), at(0, 1, 2), []string{"makes 3 processors, the guest has 3, of which those of cpu-index 3 are not there; write -smp 4 in it", "or the -device of each"}},
 		{"more others", adopted, at(0, 5), at(0, 1, 2), []string{"makes 3 processors, the guest has 2, of which those of cpu-index 5 are", "write -smp 6 in it"}},
 		{"fewer, and which", adopted, at(0, 1, 2, 3), at(0, 1), []string{"makes 2 processors, the guest has 4, of which those of cpu-index 2, 3 are", "write -smp 4 in it"}},

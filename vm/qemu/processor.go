@@ -48,10 +48,16 @@ func (p *Process) processors(ctx context.Context, f *vm.Facts) error {
 		f.CPUs = append(f.CPUs, c.Index)
 	}
 	slices.Sort(f.CPUs)
+	var places []struct{}
+	refused := new(qmp.Error)
+	if err := p.qmp.Do(ctx, "query-hotpluggable-cpus", nil, &places); err != nil && !errors.As(err, &refused) {
+		return err // a machine in which none can be plugged in refuses
+	}
+	f.MaxCPUs = len(places)
 
 	var features vm.Features
 	err = p.features(ctx, cpus[0].Path, &features)
-	if refused := new(qmp.Error); errors.As(err, &refused) {
+	if errors.As(err, &refused) {
 		return nil // not an x86 processor
 	}
 	f.Features = &features
