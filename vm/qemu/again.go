@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"godwit/vm/qemu/qmp"
 )
@@ -22,7 +23,7 @@ const againNode = "godwit-again"
 // closed says which disks QEMU could not open again so, each with why.
 func (p *Process) closed(ctx context.Context, apart bool) ([]string, error) {
 	inserted, err := p.inserted(ctx)
-	if err != nil {
+	if err != nil || p.opensNoneAgain() {
 		return nil, err
 	}
 	var nodes []struct {
@@ -54,6 +55,12 @@ func (p *Process) closed(ctx context.Context, apart bool) ([]string, error) {
 	return found, nil
 }
 
+// opensNoneAgain says whether who started QEMU has told it so; of which drive is not looked at.
+func (p *Process) opensNoneAgain() bool {
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+	return err == nil && strings.Contains(string(args), "auto-read-only=off")
+}
+
 // finds says whether a file is there for a QEMU whose rights and root directory are the agent's.
 func (p *Process) finds(file string) bool {
 	if !filepath.IsAbs(file) {
@@ -63,8 +70,18 @@ func (p *Process) finds(file string) bool {
 	return err == nil
 }
 
-// opens has QEMU open a file for reading, without a lock, and says why it cannot; "" if it can.
+// againWait bounds the wait for QEMU to close a file again, which it does later all the same.
+const againWait = time.Second
+
+// opens has QEMU open a file for reading, without a lock, and says why it cannot; "" if it can. What an agent left open that
+// ended, or gave up, in the middle is closed first.
 func (p *Process) opens(ctx context.Context, driver, file string) (string, error) {
+	shut := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), againWait)
+		defer cancel()
+		return p.qmp.Do(ctx, "blockdev-del", map[string]any{"node-name": againNode}, nil)
+	}
+	_ = shut() // as a rule there is none
 	err := p.qmp.Do(ctx, "blockdev-add", map[string]any{
 		"driver": driver, "node-name": againNode, "filename": file, "read-only": true, "locking": "off",
 	}, nil)
@@ -73,7 +90,8 @@ func (p *Process) opens(ctx context.Context, driver, file string) (string, error
 		return strings.TrimSpace(refused.Desc), nil
 	}
 	if err != nil {
+		_ = shut() // QEMU may still open it
 		return "", err
 	}
-	return "", p.qmp.Do(context.WithoutCancel(ctx), "blockdev-del", map[string]any{"node-name": againNode}, nil)
+	return "", shut()
 }

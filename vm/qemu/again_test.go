@@ -24,6 +24,8 @@ func TestDisksThatAreClosed(t *testing.T) {
 		{"as it was", "async-teardown=off", drive, nil, ""},
 		{"of another user who may read it", nobody, drive, nil, ""},
 		{"of another user who may not", nobody, drive, func(path string) error { return os.Chmod(path, 0o600) }, "Permission denied"},
+		{"of another user who need not", nobody, func(path string) []string { return drive(path + ",auto-read-only=off") },
+			func(path string) error { return os.Chmod(path, 0o600) }, ""},
 		{"moved away", "async-teardown=off", drive, func(path string) error { return os.Rename(path, path+".old") }, "No such file"},
 		{"by -blockdev", nobody, func(path string) []string {
 			return []string{"-blockdev", "driver=raw,node-name=system,file.driver=file,file.filename=" + path}
@@ -42,6 +44,10 @@ func TestDisksThatAreClosed(t *testing.T) {
 				if err := c.after(path); err != nil {
 					t.Fatal(err)
 				}
+			}
+			left := map[string]any{"driver": "null-co", "node-name": "godwit-again"}
+			if err := p.QMP().Do(t.Context(), "blockdev-add", left, nil); err != nil { // as by an agent that was killed
+				t.Fatal(err)
 			}
 			for range 2 { // nothing is left of the first look
 				f, err := p.Facts(t.Context())
