@@ -18,10 +18,16 @@ import (
 func (p *Process) restMirrors(ctx context.Context) (resume func() error, err error) {
 	var resting []string
 	resume = func() error {
+		over, ctx := ctx.Err() != nil, context.WithoutCancel(ctx)
+		if over { // the mirrors are dropped next, and QEMU may wait for what is ended only then
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, takeBackWait)
+			defer stop()
+		}
 		var errs []error
 		for _, id := range resting {
 			// One that broke as it rested is told of as any that broke.
-			if err := p.qmp.Do(context.WithoutCancel(ctx), "block-job-resume", map[string]any{"device": id}, nil); err != nil && !isOver(err, "resume") {
+			if err := p.qmp.Do(ctx, "block-job-resume", map[string]any{"device": id}, nil); err != nil && !isOver(err, "resume") {
 				errs = append(errs, err)
 			}
 		}
