@@ -46,9 +46,9 @@ func (e *evacuation) awaitOther(ctx context.Context, busy api.GuestInfo) {
 		e.awaitPages(ctx, name, g.Migration)
 		return
 	}
-	rep, err := e.follow(ctx, g.Migration, func(migration.Phase) {})
+	rep, err := e.follow(ctx, g.Migration, true, func(migration.Phase) {})
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, errStartedAgain): // the next round looks what it waits for now
 	case err != nil:
 		e.set(name, func(x *Guest) { x.Reason = fmt.Sprintf("migration %s of it: %v", g.Migration, err) })
 	case rep.Outcome == migration.Completed && rep.From == e.name, rep.Outcome == migration.InDoubt, rep.Outcome == migration.Failed:

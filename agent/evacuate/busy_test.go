@@ -104,6 +104,37 @@ func TestStarvingGuests(t *testing.T) {
 	}
 }
 
+// TestStarvesMeanwhile: a guest that comes here, and whose pages do not come any more as the agent is started again while
+// an evacuation waits for it, stays, with why. It was waited for without end.
+func TestStarvesMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		h := &aHost{guests: guests("web"), restarts: make(chan struct{})}
+		h.ends = func(string, string) (migration.Outcome, error) {
+			<-ctx.Done()
+			return migration.Completed, nil
+		}
+		h.mu.Lock()
+		h.begin("m-0000000a", "web", "d", "a")
+		h.guests[0].Migration = "m-0000000a"
+		h.mu.Unlock()
+		go func() {
+			time.Sleep(time.Minute)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.guests[0].Status = api.StatusStarving
+			close(h.restarts)
+		}()
+		result, err := Run(ctx, h, Request{To: "b", Width: 1})
+		if got := words(result); err != nil || ctx.Err() != nil || result.OK || !strings.Contains(got, "pages of its memory are missing") {
+			t.Errorf("ok %v, %v, %v\n%s", result.OK, err, ctx.Err(), got)
+		}
+		cancel()
+		<-h.moves["m-0000000a"].over
+	})
+}
+
 // TestBusyWith: what else is done with a guest than a migration is not called one.
 func TestBusyWith(t *testing.T) {
 	for id, want := range map[string]string{"m-00000001": "web→ it is busy with migration m-00000001", "stop": "web→ it is busy with something else (stop)"} {

@@ -246,7 +246,7 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination) (
 		e.mu.Unlock()
 	}()
 	e.set(name, func(x *Guest) { x.Migration = id })
-	rep, err := e.follow(ctx, id, func(p migration.Phase) { e.set(name, func(x *Guest) { x.Phase = p }) })
+	rep, err := e.follow(ctx, id, false, func(p migration.Phase) { e.set(name, func(x *Guest) { x.Phase = p }) })
 	switch {
 	case ctx.Err() != nil: // result says it
 	case err != nil:
@@ -298,13 +298,21 @@ func (e *evacuation) lastOf(ctx context.Context, guest string, lost error) (id s
 	return "", errors.Join(lost, err)
 }
 
-// follow hears a migration's story until its outcome, also doubt, which nobody here ends.
-func (e *evacuation) follow(ctx context.Context, id string, phase func(migration.Phase)) (record.Report, error) {
+// errStartedAgain: the agent that tells a migration's story was started again, and what it does with the guest may be
+// something else now.
+var errStartedAgain = errors.New("the host's agent was started again")
+
+// follow hears a migration's story until its outcome, also doubt, which nobody here ends, or, where only of one life of
+// its agent is asked, until that ends.
+func (e *evacuation) follow(ctx context.Context, id string, oneLife bool, phase func(migration.Phase)) (record.Report, error) {
 	after, born, left := 0, int64(0), patience{}
 	seen := map[migration.Phase]bool{}
 	for {
 		part, err := e.host.Events(ctx, id, after)
-		if err == nil && part.Born != born && born != 0 { // its agent was started again
+		if err == nil && part.Born != born && born != 0 {
+			if oneLife {
+				return record.Report{}, errStartedAgain
+			}
 			after = 0
 		}
 		if err == nil {

@@ -18,17 +18,18 @@ import (
 // aHost is an agent of host a, with neighbours b, c of site far and d of site near, whose
 // migrations end when the test says so.
 type aHost struct {
-	mu      sync.Mutex
-	guests  []api.GuestInfo
-	plans   []string                                          // guest→host, as asked
-	plan    func(guest, to string) (record.Report, error)     // nil: everybody takes every guest
-	migrate func(guest, to string) error                      // nil: every request begins
-	ends    func(id, guest string) (migration.Outcome, error) // what a migration comes to, when it returns; nil: completed at once
-	moves   map[string]*aMove                                 // by id
-	running int
-	most    int
-	limits  []string      // id rate, as set
-	ahead   time.Duration // the host's clock
+	mu       sync.Mutex
+	guests   []api.GuestInfo
+	plans    []string                                          // guest→host, as asked
+	plan     func(guest, to string) (record.Report, error)     // nil: everybody takes every guest
+	migrate  func(guest, to string) error                      // nil: every request begins
+	ends     func(id, guest string) (migration.Outcome, error) // what a migration comes to, when it returns; nil: completed at once
+	moves    map[string]*aMove                                 // by id
+	running  int
+	most     int
+	limits   []string      // id rate, as set
+	ahead    time.Duration // the host's clock
+	restarts chan struct{} // closed as its agent is started again
 }
 
 type aMove struct {
@@ -112,6 +113,8 @@ func (h *aHost) Events(ctx context.Context, id string, after int) (record.Events
 		return record.EventsAnswer{Born: 1, Events: []record.Event{{N: 1, Kind: "phase", Phase: migration.Check}}}, nil
 	}
 	select {
+	case <-h.restarts: // nil: never
+		return record.EventsAnswer{Born: 2}, nil
 	case <-m.over:
 		return record.EventsAnswer{Born: 1, Over: true}, nil
 	case <-ctx.Done():
