@@ -114,8 +114,8 @@ func othersRoutes(link netlink.Link) (others []netlink.Route) {
 	return others
 }
 
-// dropNoted takes the addresses that were noted from a NIC that stays up: as long as it has them, it leads to subnets
-// that are elsewhere, and counts as somebody's where it is made ready again.
+// dropNoted takes the addresses that were noted from a NIC: as long as it has them and is up, it leads to subnets that are
+// elsewhere, and counts as somebody's where it is made ready again.
 func (b *Book) dropNoted(link netlink.Link) {
 	for _, o := range b.noted[link.Attrs().HardwareAddr.String()] {
 		for _, a := range o.addrs {

@@ -107,10 +107,11 @@ func (b *Book) leave(old netlink.Link, p guest.Retire) error {
 // forget takes a NIC down, unless it lingers, and knows nothing of its addresses any more.
 func (b *Book) forget(old netlink.Link) error {
 	mac := old.Attrs().HardwareAddr.String()
-	if _, ok := b.lingers[mac]; ok {
-		b.dropNoted(old)
-	} else if err := b.takeDown(old); err != nil {
-		return err
+	b.dropNoted(old) // also where the guest keeps addresses of NICs that are down (keep_addr_on_down)
+	if _, ok := b.lingers[mac]; !ok {
+		if err := b.takeDown(old); err != nil {
+			return err
+		}
 	}
 	delete(b.nics, mac)
 	return nil
