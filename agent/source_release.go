@@ -200,6 +200,9 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 		}
 		return
 	}
+	if m.work.qemuSent != nil {
+		m.work.qemuSent.Store(p.Transferred)
+	}
 	m.keepMemory(p)
 }
 
