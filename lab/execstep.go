@@ -133,6 +133,6 @@ func (r *run) askGuest(ctx context.Context, name, command string) (string, error
 		case time.Since(deaf) > execDeaf, !clock.Sleep(ctx, execLook):
 			return "", err
 		}
-		unheard = unheard || !gone
+		unheard = unheard || !told
 	}
 }
