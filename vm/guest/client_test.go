@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,10 +21,13 @@ type late struct {
 	heard  chan struct{} // takes one when it has
 }
 
+// Write leaves the sync out: a program that says that it has begun is sent another, whenever that is read.
 func (l *late) Write(p []byte) (int, error) {
 	n, err := l.Conn.Write(p)
-	if f := l.giveUp.Swap(nil); f != nil {
-		(*f)()
+	if bytes.Contains(p, []byte(`"echo"`)) {
+		if f := l.giveUp.Swap(nil); f != nil {
+			(*f)()
+		}
 	}
 	return n, err
 }
