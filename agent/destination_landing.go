@@ -79,7 +79,7 @@ func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) e
 // It is repeated when it fails: the guest runs here, and each call is idempotent.
 func (m *incoming) handOver(ctx context.Context) error {
 	m.rec.Enter(migration.Handover, time.Now())
-	m.refreshGateways()
+	m.refreshGateways(m.work.guest.Held().Active)
 	plan := m.plan         // its next address may be changed meanwhile
 	m.a.actors.Go(func() { // nobody waits for it
 		m.a.runsHere(plan.ID)
@@ -205,9 +205,9 @@ func (m *incoming) follow(ctx context.Context) error {
 // table is the routing table in the guest for the next addresses.
 func (m *incoming) table() int { return handed.NextTable(m.work.preparation.Table) }
 
-// refreshGateways tells the guest the MAC that answers for its old routers here,
+// refreshGateways tells a NIC of the guest the MAC that answers for its old routers here,
 // so that it need not find out by a timeout.
-func (m *incoming) refreshGateways() {
+func (m *incoming) refreshGateways(nic int) {
 	g := m.work.guest
 	mac, err := netstate.HardwareOf(m.a.config.Network.Bridge)
 	if err != nil {
@@ -221,7 +221,7 @@ func (m *incoming) refreshGateways() {
 		}
 		gateways = append(gateways, addr.Gateway)
 	}
-	target := g.Held().Description.NICs[g.Held().Active].Hardware()
+	target := g.Held().Description.NICs[nic].Hardware()
 	for _, gateway := range gateways {
 		if err := netstate.AnnounceTo(m.a.config.Network.Bridge, target, gateway, mac); err != nil {
 			m.a.log.Warn("refresh the guest's neighbours", "gateway", gateway, "error", err)
@@ -346,6 +346,7 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 	if err := m.leadTo(spare); err != nil {
 		return nil, err
 	}
+	m.refreshGateways(spare) // it may have asked for them already, and what answered IPv6 went to its old NIC
 	m.emptyTap(ctx)
 	retire.Stay = false
 	return &users, m.asked(ctx, once)

@@ -37,6 +37,12 @@ func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules [
 		rules = append(rules, flowRules(guest, v.Addr, "out", true, join(unicast(), ipSrc(v.Addr)))...)
 	}
 	for _, mac := range v.redirected() {
+		if v.AtHome() && v.Addr.Is6() && !v.Active { // the guest asks by its other NIC before it has said that the address is there
+			for _, kind := range neighbourTalk {
+				rules = append(rules, bridgeRule{words("talk", "to", v.Addr.String(), "mac", mac.String(), "icmp6", strconv.Itoa(int(kind))),
+					join(etherDst(mac), ipDst(v.Addr), icmp6Of(kind), accept())})
+			}
+		}
 		rules = append(rules, bridgeRule{words("redirect", "to", v.Addr.String(), "mac", mac.String(), "host", bridge.String()),
 			join(etherDst(mac), ipDst(v.Addr), toHost(bridge))})
 	}
@@ -47,8 +53,8 @@ func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules [
 		case v.Asks:
 			rules = append(rules, bridgeRule{words("asks", "dhcp", v.Addr.String(), "tap", tap), join(iif(tap), dhcpAsked(), drop())})
 		}
-		if v.AtHome() && v.Addr.Is6() { // what neighbours say to each other is not forwarded (RFC 4861 §7.1)
-			for _, kind := range []byte{neighbourAsks, neighbourAnswers} {
+		if v.AtHome() && v.Addr.Is6() {
+			for _, kind := range neighbourTalk {
 				rules = append(rules, bridgeRule{words("talk", "from", v.Addr.String(), "tap", tap, "icmp6", strconv.Itoa(int(kind))),
 					join(iif(tap), ipSrc(v.Addr), icmp6Of(kind), accept())})
 			}
@@ -263,6 +269,8 @@ const (
 	neighbourAsks    = 135
 	neighbourAnswers = 136
 )
+
+var neighbourTalk = []byte{neighbourAsks, neighbourAnswers} // which is not forwarded (RFC 4861 §7.1)
 
 // neighbourSolicit matches neighbour solicitations for target (RFC 4861 §4.3),
 // which have no extension headers before them (RFC 6980).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"godwit/internal/need"
 	"godwit/netstate"
+	"godwit/netstate/internal/nettest"
 )
 
 // TestComesHome: an address that was away is led to its guest's new tap here, which is open
@@ -65,6 +67,33 @@ func TestKnownByAnotherMAC(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestAnswerToItsOtherNIC: a guest that came home takes its address to its other NIC, and asks there for its router before
+// it has said so: the router answers that NIC, and what neighbours say to each other is not routed, or it is dropped.
+func TestAnswerToItsOtherNIC(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	s := returned()
+	other := mac("52:54:00:00:01:0b")
+	for i := range s.Visiting {
+		s.Visiting[i].Known = other
+	}
+	w.set("ha", s)
+	w.IP("ga", "link set dev eth0 address "+other.String()) // and the kernel knows no neighbour any more
+	for _, gateway := range []netip.Addr{gateway4, gateway6} {
+		w.Do("ga", func() error {
+			conn, err := net.Dial("udp", netip.AddrPortFrom(gateway, 9).String())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_, err = conn.Write([]byte{0})
+			return err
+		})
+		nettest.Eventually(t, "the guest finds its router "+gateway.String(), long, func() bool {
+			return strings.Contains(w.Run("ga", "ip", "neigh", "show", "to", gateway.String(), "dev", "eth0"), "lladdr")
+		})
+	}
 }
 
 // TestKnownByAnotherMACWhileAway: what neighbours send to a guest that has left reaches it, whichever of its MACs they

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// TestOldRouterAtTheOtherNIC: a guest that takes what it keeps of its old addresses to its other NIC may ask there for
+// their router at once, and the host answers IPv6 at the NIC at which it knows the address: the old one. The other is told
+// as soon as the address is known there, or the guest would ask for a second and more, while nothing of it leaves.
+func TestOldRouterAtTheOtherNIC(t *testing.T) {
+	address := func(prefix, gateway string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Gateway: netip.MustParseAddr(gateway), Home: "rome"}
+	}
+	old := []migration.Address{address("10.1.1.10/24", "10.1.1.1"), address("fd00:1:1::10/64", "fd00:1:1::1")}
+	var told []netip.Addr
+	retire := func(context.Context, string, json.RawMessage) (any, error) { return struct{}{}, nil }
+	inNamespace(t, func() error {
+		heard, err := behind("br-guest")
+		if err != nil {
+			return err
+		}
+		defer unix.Close(heard) //nolint:errcheck // it was read alone
+		m := landing(t, talking(t, map[string]guest.Handler{"users": answers(guest.Users{TCP: 1}, nil), "retire": retire}))
+		m.a.config.Network.Bridge, m.plan.Held, m.work.joins = "br-guest", old, &guest.Joins{}
+		if _, err := m.retire(t.Context(), false); err != nil {
+			return err
+		}
+		told, err = routersTold(heard, m.work.guest.Held().Description.NICs[1].Hardware())
+		return err
+	})
+	for _, addr := range old {
+		if !slices.Contains(told, addr.Gateway) {
+			t.Errorf("its other NIC is told of %v, want %s too", told, addr.Gateway)
+		}
+	}
+}
+
+// behind makes a device and opens a socket that hears what leaves by it.
+func behind(device string) (int, error) {
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: device}, PeerName: "behind"}
+	if err := netlink.LinkAdd(pair); err != nil {
+		return -1, err
+	}
+	peer, err := netlink.LinkByName("behind")
+	if err != nil {
+		return -1, err
+	}
+	for _, link := range []netlink.Link{pair, peer} {
+		if err := netlink.LinkSetUp(link); err != nil {
+			return -1, err
+		}
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	all := uint16(unix.ETH_P_ALL)
+	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: peer.Attrs().Index})
+}
+
+// routersTold are those of which a NIC has been told where they are, of either family.
+func routersTold(heard int, nic net.HardwareAddr) (routers []netip.Addr, err error) {
+	for f := make([]byte, 2048); ; {
+		n, err := unix.Read(heard, f)
+		if err == unix.EAGAIN { //nolint:errorlint // it is no other's
+			return routers, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		at := map[int]int{unix.ETH_P_ARP: 28, unix.ETH_P_IPV6: 62}[int(f[12])<<8|int(f[13])] // the sender; the target of an advertisement
+		size := map[int]int{28: net.IPv4len, 62: net.IPv6len}[at]
+		if router, ok := netip.AddrFromSlice(f[at : at+size]); ok && n >= at+size && bytes.Equal(f[:6], nic) {
+			routers = append(routers, router)
+		}
+	}
+}
