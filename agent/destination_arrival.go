@@ -47,7 +47,10 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	lender, lent := a.lender(ctx, m.plan, g.Held().Description.NICs[g.Held().Active].Hardware())
 	m.work.prepared = talk.Prepared{TunnelKey: public, Tunnel: end.Local, Home: lent}
 	err = a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
-		d := &detour.Detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: end, Up: clock.Now(), Taps: g.Held().Taps, Lender: lender, Lending: detour.MoveOf(m.plan)}
+		d := &detour.Detour{
+			ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: end, Up: clock.Now(), Taps: g.Held().Taps,
+			Lender: lender, Lends: lent, Lending: detour.MoveOf(m.plan),
+		}
 		d.OffLink = detour.OffLinkOf(a.config.Network, m.plan, g.Held().Taps[g.Held().Active], p.Routers)
 		for _, addr := range a.routed(slices.Clone(m.plan.Held)) {
 			if slices.Contains(lent, addr.Prefix.Addr()) {

@@ -149,7 +149,10 @@ func TestAddressesThatCameAreSentAway(t *testing.T) {
 				later = append(later, host+" "+ask.Step)
 				return nil
 			}}
-			d := &detour.Detour{ID: "m-00000002", Guest: "web", Peer: "oslo", Lender: "rome2", Lending: "m-2/2", Lent: c.lent, Visiting: []netstate.Visiting{{Addr: stoodFor, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}}}
+			d := &detour.Detour{ID: "m-00000002", Guest: "web", Peer: "oslo", Lender: "rome2", Lends: []netip.Addr{stoodFor}, Lending: "m-2/2", Lent: c.lent}
+			for _, addr := range []netip.Addr{stoodFor, oursHere} { // the second comes home to this host itself
+				d.Visiting = append(d.Visiting, netstate.Visiting{Addr: addr, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}})
+			}
 			place(a, d)
 			do := a.sendAway
 			if c.fetch {

@@ -46,7 +46,7 @@ const (
 func (d *Detour) AskBack(step string) GiveBack {
 	ask := GiveBack{Guest: d.Guest, Move: d.Lending, Step: step}
 	for _, v := range slices.Concat(d.Visiting, d.Coming) {
-		if v.AtHome() {
+		if v.AtHome() && (len(d.Lends) == 0 || slices.Contains(d.Lends, v.Addr)) { // none: by an agent of before
 			ask.Addresses = append(ask.Addresses, ReturnedAddr{Addr: v.Addr, MAC: v.MAC.String()})
 		}
 	}

@@ -55,11 +55,12 @@ type Detour struct {
 	Standing []netstate.Away `json:"standing,omitempty"`
 	// Asked are the addresses that the peer may have sent to it, once it has asked its host to go.
 	Asked []netip.Addr `json:"asked,omitempty"`
-	// Lender is the subnet agent that stands for the addresses that come here, and gives them
-	// back, for the move Lending; Lent: it was asked to.
-	Lender  string `json:"lender,omitempty"`
-	Lending string `json:"lending,omitempty"`
-	Lent    bool   `json:"lent,omitempty"`
+	// Lender is the subnet agent that stands for addresses that come here, Lends, and gives them back, for the move
+	// Lending; Lent: it was asked to. Beside them may come others, whose home is this host itself.
+	Lender  string       `json:"lender,omitempty"`
+	Lends   []netip.Addr `json:"lends,omitempty"`
+	Lending string       `json:"lending,omitempty"`
+	Lent    bool         `json:"lent,omitempty"`
 	// LentTo is the last move that made ready to have the addresses back that this subnet agent sends away; LentBack
 	// the last of which it heard that the guest did not come.
 	LentTo   string    `json:"lent_to,omitempty"`
@@ -292,7 +293,7 @@ func (s *Store) Get(id string) (Detour, bool) {
 func (d *Detour) clone() Detour {
 	c := *d
 	c.Taps, c.Away, c.Visiting, c.Coming = slices.Clone(d.Taps), slices.Clone(d.Away), slices.Clone(d.Visiting), slices.Clone(d.Coming)
-	c.Sent, c.Standing, c.Asked = maps.Clone(d.Sent), slices.Clone(d.Standing), slices.Clone(d.Asked)
+	c.Sent, c.Standing, c.Asked, c.Lends = maps.Clone(d.Sent), slices.Clone(d.Standing), slices.Clone(d.Asked), slices.Clone(d.Lends)
 	return c
 }
 
