@@ -25,12 +25,18 @@ func TestInVLAN(t *testing.T) {
 	}
 	w := &world{vlans: map[string]string{"montreal": topo.PortInVLAN, "sanjose": topo.BridgeFilters}}
 	p := newTrialIn(t, w, kindsWorld([2]string{`, v6: "fd00:1:1::/64"`, `, v6: "fd00:2:1::/64"`}, ""), func(string, *config.Config) {})
+	p.movesAround([]string{"montreal", "sanjose", "montreal"})
+}
+
+// movesAround moves web from host to host, with flows to the addresses that it leaves, and looks at what is left at the end.
+func (p *trial) movesAround(hosts []string) {
+	p.Helper()
 	p.listens("phone", "desk")
-	for _, hop := range [][2]string{{"montreal", "sanjose"}, {"sanjose", "montreal"}} {
-		t.Run("from "+hop[0], func(t *testing.T) {
+	for i, to := range hosts[1:] {
+		p.Run("from "+hosts[i], func(t *testing.T) {
 			defer func(whole *testing.T) { p.T = whole }(p.T)
-			p.T, p.from = t, hop[0]
-			p.movesInVLAN(hop[1])
+			p.T, p.from = t, hosts[i]
+			p.movesWithFlows(to)
 		})
 	}
 	for _, a := range p.w.agents {
@@ -44,10 +50,10 @@ func TestInVLAN(t *testing.T) {
 	}
 }
 
-// movesInVLAN moves web with flows to the addresses of the site that it leaves, one of each family. They are no more
+// movesWithFlows moves web with flows to the addresses of the site that it leaves, one of each family. They are no more
 // than what a guest takes that is emulated by what is emulated itself: with a datagram each 10 ms to both it fell
 // behind by seconds, and some were lost then.
-func (p *trial) movesInVLAN(to string) {
+func (p *trial) movesWithFlows(to string) {
 	p.Helper()
 	from := p.addresses(p.from)[:2]
 	var plain []string

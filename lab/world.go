@@ -47,6 +47,7 @@ type world struct {
 
 	mtu       int               // of the guests' and the access networks, bytes; 0: 1500
 	vlans     map[string]string // by site: how its guests are in a VLAN, see topo.Site
+	oneNIC    bool              // of each host, see topo.Site
 	ownClocks bool              // each host's clock can be stepped; see stepClock
 	comparing bool              // see CompareVariable
 	exact     bool              // nothing that makes a switch longer: not compared
@@ -129,7 +130,7 @@ func (w *world) needs() error {
 func (w *world) spec() topo.Spec {
 	spec := topo.Spec{ID: w.id, MTU: w.mtu}
 	for _, s := range w.scenario.Sites {
-		site := topo.Site{Name: s.Name, GuestV4: s.GuestV4, GuestV6: s.GuestV6, VLAN: w.vlans[s.Name], Hosts: s.Hosts}
+		site := topo.Site{Name: s.Name, GuestV4: s.GuestV4, GuestV6: s.GuestV6, VLAN: w.vlans[s.Name], OneNIC: w.oneNIC, Hosts: s.Hosts}
 		for _, u := range s.Uplinks {
 			site.Uplinks = append(site.Uplinks, topo.Uplink{Name: u.Name, Carries: string(u.Carries), Link: wan.Link{
 				Rate: u.Rate, Delay: u.Delay, Jitter: u.Jitter, Loss: u.Loss, Queue: int(u.Queue), MTU: u.MTU,

@@ -132,6 +132,11 @@ func (s Spec) hosts(i int) []Host {
 		if site.GuestV6.IsValid() {
 			host.GuestV6, host.GatewayV6 = site.GuestV6.Masked(), gateway(site.GuestV6).Addr()
 		}
+		if site.OneNIC {
+			host.Uplinks = []HostUplink{site.onBridge(n)}
+			hosts = append(hosts, host)
+			continue
+		}
 		for u, uplink := range site.Uplinks {
 			v4, v6 := uplinkNet(i, u, 10+n+1)
 			gw4, gw6 := uplinkNet(i, u, 1)
@@ -144,6 +149,20 @@ func (s Spec) hosts(i int) []Host {
 		hosts = append(hosts, host)
 	}
 	return hosts
+}
+
+// onBridge is the uplink of host n where that is the bridge of the guests: it has the addresses behind the router's.
+func (s Site) onBridge(n int) HostUplink {
+	first := s.Uplinks[s.guestUplink()]
+	u := HostUplink{
+		Name: first.Name, Device: guestBridge, Carries: first.Carries, Rate: first.Link.Rate,
+		GatewayV4: gateway(s.GuestV4).Addr(), GatewayV6: gateway(s.GuestV6).Addr(),
+	}
+	u.V4, u.V6 = u.GatewayV4, u.GatewayV6
+	for range n + 1 {
+		u.V4, u.V6 = u.V4.Next(), u.V6.Next()
+	}
+	return u
 }
 
 // nodes names every node of the lab.

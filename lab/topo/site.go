@@ -56,6 +56,10 @@ func (t *Topo) wireSite(ctx context.Context, i int) error {
 // wireHost connects host h of a site to the site's router, whose work router is.
 func (t *Topo) wireHost(router *work, host Host, site Site, h int) {
 	n := t.nodes[hostNode(host.Name)]
+	if site.OneNIC {
+		t.wireOneNIC(router, n.work(), host, site, h)
+		return
+	}
 	for u, uplink := range site.Uplinks {
 		router.veth(upPort(u, h), n, upDevice(u), uplinkMTU(uplink))
 		router.port(upPort(u, h), upBridge(u))
@@ -81,6 +85,28 @@ func (t *Topo) wireHost(router *work, host Host, site Site, h int) {
 		w.route(0, all4, first.GatewayV4, first.Device)
 		w.route(0, all6, first.GatewayV6, first.Device)
 	}
+	t.wireGuests(router, w, site, h)
+}
+
+// wireOneNIC is wireHost where the port of the guests' bridge is the host's only NIC.
+func (t *Topo) wireOneNIC(router, w *work, host Host, site Site, h int) {
+	t.wireGuests(router, w, site, h)
+	own := host.Uplinks[0]
+	if site.GuestV4.IsValid() {
+		w.address(own.Device, netip.PrefixFrom(own.V4, site.GuestV4.Bits()))
+		w.route(0, all4, own.GatewayV4, own.Device)
+	}
+	if site.GuestV6.IsValid() {
+		w.address(own.Device, netip.PrefixFrom(own.V6, site.GuestV6.Bits()))
+		w.route(0, all6, own.GatewayV6, own.Device)
+	}
+	if router.err == nil {
+		router.err = w.err
+	}
+}
+
+// wireGuests connects host h to the network of its site's guests.
+func (t *Topo) wireGuests(router, w *work, site Site, h int) {
 	t.wireLAN(router, w, site, h)
 	// Answers by proxy for a guest that is elsewhere come at once.
 	w.sysctl("net.ipv4.neigh."+guestBridge+".proxy_delay=0", "net.ipv6.neigh."+guestBridge+".proxy_delay=0")

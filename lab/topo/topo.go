@@ -39,6 +39,7 @@ type Site struct {
 	GuestV4 netip.Prefix // the guests' subnet; the router has its first address
 	GuestV6 netip.Prefix // may be missing
 	VLAN    string       // how that is a VLAN, PortInVLAN or BridgeFilters; "": it is none
+	OneNIC  bool         // its hosts have no other than the port of the guests' bridge, which has their own address
 	Hosts   int          // 0 is 1
 	Uplinks []Uplink
 }
