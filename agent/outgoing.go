@@ -18,6 +18,7 @@ import (
 	"godwit/agent/uplinks"
 	"godwit/agent/written"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // outgoing is one migration at its source. Its goroutine alone touches state.
@@ -153,7 +154,7 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 				continue // too late to turn back, or turning back already
 			}
 			cancel()
-			<-result //nolint:errcheck // it was ended, what came of it is not wanted
+			in.Stood = errors.Is(<-result, vm.ErrStood) // it was ended, what else came of it is not wanted
 			return in, false
 		case <-ctx.Done():
 			cancel()
@@ -200,7 +201,7 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 			problem = gone
 		}
 	}
-	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem, Again: m.turnsHybrid(problem)}
+	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem, Again: m.turnsHybrid(problem), Stood: errors.Is(err, vm.ErrStood)}
 }
 
 // step advances the machine and journals the new state before it counts. A state that cannot be journalled is not

@@ -65,7 +65,9 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 	t.Cleanup(func() { limits.Settle = limit })
 	for _, early := range []bool{false, true} {
 		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
-		m.guest.RunsIn(&pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Active})
+		qemu := &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Active}
+		qemu.runs.Store(1)
+		m.guest.RunsIn(qemu)
 		m.work.early = early
 		may := make(chan struct{})
 		close(may)
@@ -101,6 +103,7 @@ func TestCutBeforeTheFlip(t *testing.T) {
 		for _, back := range []bool{true, false} {
 			m, n := budgeted(t, mode, 300*time.Millisecond, 20*time.Millisecond)
 			qemu := &copiesOn{halted: halted{stuck{gone: gone{done: make(chan struct{})}}}, back: make(chan struct{})}
+			qemu.runs.Store(1)
 			if m.a.config.Patience = 50 * time.Millisecond; back {
 				m.a.config.Patience, qemu.backAt = time.Hour, 5
 			}

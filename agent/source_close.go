@@ -15,7 +15,7 @@ import (
 func mayStand(s migration.Source) bool {
 	switch s.Reached() {
 	case migration.Pause, migration.Release, migration.AwaitLanding:
-		return s.Outcome != migration.Completed && !s.Lost()
+		return s.Outcome != migration.Completed && !s.Lost() && !s.Stood
 	}
 	return false
 }

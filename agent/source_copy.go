@@ -310,7 +310,7 @@ func (m *outgoing) stillCopies(ctx context.Context) error {
 	case m.work.lanes != nil && m.work.lanes.Err() != nil: // QEMU hears of it when it next writes
 		p.Error = "what carried its stream has ended"
 	default:
-		return nil
+		return m.runsStill(ctx)
 	}
 	return m.copyEnded(ctx, p)
 }

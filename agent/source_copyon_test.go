@@ -50,6 +50,8 @@ func (l *looked) Progress(context.Context) (vm.Progress, error) {
 	return vm.Progress{Status: vm.Active, Rounds: 2}, nil
 }
 
+func (*looked) Status(context.Context) (vm.Status, error) { return vm.Running, nil }
+
 // TestCopyOnGivesWay: others over the same uplinks give way to a guest that is about to be stopped, and not while it
 // runs on, and is copied.
 func TestCopyOnGivesWay(t *testing.T) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -35,6 +36,9 @@ func (m *outgoing) stop(ctx context.Context) error {
 	events := m.guest.Machine().Events(following)
 	if err := m.rec.Timed(record.StepStop, func() error { return m.guest.Machine().Stop(ctx) }); err != nil {
 		leave()
+		if errors.Is(err, vm.ErrStood) {
+			err = errors.Join(vm.ErrStood, m.stoodStill(""))
+		}
 		return err
 	}
 	s := &stance{leave: leave}
@@ -44,6 +48,29 @@ func (m *outgoing) stop(ctx context.Context) error {
 	m.work.stands = s
 	go m.followStance(following, s, events)
 	return nil
+}
+
+// runsStill is an error where the guest does not run before it is to be stopped for its switch: one that stands still
+// is soon copied, and would be run at the destination. What its QEMU stopped for a switchover of its own runs on as
+// the copy is undone, and what somebody else paused stays so.
+func (m *outgoing) runsStill(ctx context.Context) error {
+	status, err := m.guest.Machine().Status(ctx)
+	if err != nil || status == vm.Running {
+		return err
+	}
+	return m.stoodStill(status)
+}
+
+// stoodStill is why a migration turns back whose guest stood still before it was stopped for its switch; status "": as
+// it was about to be.
+func (m *outgoing) stoodStill(status vm.Status) error {
+	switch {
+	case status == "" || status == vm.Paused || status == vm.FinishMigrate && m.work.facts.Hold == vm.HoldAck:
+		return m.problem(migration.CodeGuest, "somebody paused it, on %s, before it was stopped for its switch, and it was left so; resume it, then try again", m.plan.From)
+	case status == vm.FinishMigrate:
+		return m.problem(migration.CodeHypervisor, "it stood still before it was stopped for its switch: its QEMU stopped it by itself, or somebody paused it; where it is paused on %s, resume it, then try again", m.plan.From)
+	}
+	return m.problem(migration.CodeGuest, "it does not run any more on %s: it is %s; see why, have it run on, then try again", m.plan.From, status)
 }
 
 // standAgain is for a guest that an earlier agent stopped and let go.

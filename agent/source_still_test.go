@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
@@ -56,6 +58,9 @@ func (r *restless) Stop(context.Context) error {
 	if r.before != nil {
 		r.before()
 	}
+	if status, _ := r.seen(); status != vm.Running {
+		return vm.ErrStood
+	}
 	r.becomes(vm.Paused, "STOP")
 	r.mu.Lock()
 	r.stops++
@@ -65,6 +70,10 @@ func (r *restless) Stop(context.Context) error {
 		after()
 	}
 	return nil
+}
+
+func (*restless) Progress(context.Context) (vm.Progress, error) {
+	return vm.Progress{Status: vm.Active}, nil
 }
 
 func (*restless) Courtesy(bool) (int, error)              { return 0, nil }
@@ -181,4 +190,43 @@ func TestRunsWhileNoAgentDoes(t *testing.T) {
 	journalOf(t, a, "m-00000001", journalled("m-00000001", "berlin", sourceDoing(t, migration.Release)))
 	a.resumeMigrations(a.ctx, nil)
 	waitFor(t, "it is stopped", func() bool { return machine.runs.Load() == 0 })
+}
+
+// TestGuestThatOthersPaused: one that somebody paused while it was copied is neither run at the destination nor here.
+func TestGuestThatOthersPaused(t *testing.T) {
+	m, machine := restlessGuest(t)
+	if err := m.stillCopies(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.state = sourceDoing(t, migration.Pause)
+	machine.becomes(vm.Paused, "STOP")
+	agenttest.Refused(t, "before packets are led away", m.stillCopies(t.Context()), migration.CodeGuest, "somebody paused it, on paris")
+	err := m.pause(t.Context())
+	agenttest.Refused(t, "after that", err, migration.CodeGuest, "somebody paused it, on paris")
+
+	in := m.verdict(migration.Pause, err)
+	turned, _, err := m.state.Step(in)
+	if err != nil || slices.Contains(turned.Undo, migration.Resume) {
+		t.Errorf("it turns back by %v: %v", turned.Undo, err)
+	}
+	for turned.Course != migration.Ended && err == nil {
+		turned, _, err = turned.Step(migration.Input{Kind: migration.Done})
+	}
+	m.state = turned
+	if status, _ := machine.seen(); err != nil || !m.runsOn() || status != vm.Paused {
+		t.Errorf("it ended, and the guest is %s: %v", status, err)
+	}
+}
+
+// TestStoodWhileItIsCalledOff: who ends a migration as it finds its guest paused does not have that run on either.
+func TestStoodWhileItIsCalledOff(t *testing.T) {
+	m, machine := restlessGuest(t)
+	m.state = sourceDoing(t, migration.Pause)
+	machine.becomes(vm.Paused, "STOP")
+	machine.before = func() {
+		m.inbox <- migration.Input{Kind: migration.Abort, Problem: &migration.Problem{Code: migration.CodeAsked}}
+	}
+	if in, stop := m.await(t.Context(), migration.Pause); stop || !in.Stood {
+		t.Errorf("%+v, %v", in, stop)
+	}
 }

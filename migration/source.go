@@ -88,6 +88,7 @@ type Source struct {
 	Tries   int      `json:"tries"`            // begun again so many times
 	Again   bool     `json:"again"`            // begins again when all is undone
 	Hooked  bool     `json:"hooked,omitempty"` // an earlier try has asked the hooks of PRE_MIGRATION_START
+	Stood   bool     `json:"stood,omitempty"`  // the guest stood still before it was to be stopped: it is not run on
 	Outcome Outcome  `json:"outcome"`
 	Problem *Problem `json:"problem,omitempty"`
 }
@@ -190,6 +191,7 @@ type Input struct {
 	Epoch   uint64 // with Start, and of what the other side says; 0: of this right
 	Problem *Problem
 	Again   bool // with Fault: it is to begin again, by other means
+	Stood   bool // with Fault and Abort, of Pause: somebody else had paused the guest
 }
 
 // triesMost bounds how often a migration begins again by itself. An agent that is
@@ -227,6 +229,7 @@ func (s Source) forward(in Input) (Source, []Effect, error) {
 		if s.At >= release {
 			return s, nil, fmt.Errorf("abort: the guest has been handed over, it can only go forward")
 		}
+		s.Stood = in.Stood
 		next, effects, err := s.turnBack(in.Problem)
 		if next.Outcome == Refused { // nobody refused it: it was called off
 			next.Outcome = Aborted
@@ -268,6 +271,7 @@ func (s Source) interrupted(in Input) (Source, []Effect, error) {
 		return s, []Effect{Release}, nil
 	default:
 		s.Again = (restarted || in.Again) && !gone && s.Tries < triesMost
+		s.Stood = in.Stood
 		return s.turnBack(in.Problem)
 	}
 }
@@ -292,7 +296,8 @@ func (s Source) advance() (Source, []Effect, error) {
 }
 
 // turnBack begins to undo all that was begun, the last first. But once packets were led away, what
-// waits for the guest at the destination comes back through the tunnel: this end of it goes last.
+// waits for the guest at the destination comes back through the tunnel: this end of it goes last. A guest that we did
+// not stop is not run on.
 func (s Source) turnBack(why *Problem) (Source, []Effect, error) {
 	s.Problem = why
 	s.Outcome = Aborted
@@ -300,7 +305,7 @@ func (s Source) turnBack(why *Problem) (Source, []Effect, error) {
 		s.Outcome = Refused
 	}
 	for i := s.At; i >= 0; i-- {
-		if u := sourceSteps[i].undo; u != "" {
+		if u := sourceSteps[i].undo; u != "" && !(u == Resume && s.Stood) {
 			s.Undo = append(s.Undo, u)
 		}
 	}

@@ -18,6 +18,8 @@ func (s Source) Valid() error {
 		return fmt.Errorf("source's state: undoing, and nothing to undo")
 	case s.Outcome == Failed && slices.Contains(s.Undo, Resume):
 		return fmt.Errorf("source's state: the guest is lost, and to run on")
+	case s.Stood && slices.Contains(s.Undo, Resume):
+		return fmt.Errorf("source's state: the guest was not stopped by us, and is to run on")
 	case s.Course == Undoing && s.Outcome != Aborted && s.Outcome != Refused && s.Outcome != Failed:
 		return fmt.Errorf("source's state: undoing with outcome %q", s.Outcome)
 	case s.Course == Ended && s.Outcome != Completed && s.Outcome != Aborted && s.Outcome != Refused && s.Outcome != Failed:

@@ -33,6 +33,7 @@ func TestValid(t *testing.T) {
 		{}, {Course: "sideways"}, {Course: Forward, At: len(sourceSteps)}, {Course: Forward, At: -1}, {Course: Undoing},
 		{Course: Undoing, Undo: []Effect{Resume}},
 		{Course: Undoing, Outcome: Failed, Undo: []Effect{Resume}},
+		{Course: Undoing, Outcome: Aborted, Stood: true, Undo: []Effect{Resume}},
 		{Course: Undoing, Outcome: Aborted, Undo: []Effect{Resume, "explode"}}, {Course: Undoing, Outcome: Aborted, Undo: []Effect{""}}, {Course: Ended}, {Course: Ended, Outcome: InDoubt},
 	} {
 		if s.Valid() == nil {

@@ -11,8 +11,13 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrStood says that a guest stood still before it was to be stopped: somebody else paused it, or its hypervisor did,
+// as on a full disk.
+var ErrStood = errors.New("it stood still already")
 
 // ThrottleRuns is for how long a throttled guest runs between two pauses: QEMU's
 // CPU_THROTTLE_TIMESLICE_NS. Its pauses are longer the further it is throttled.
@@ -28,7 +33,8 @@ type Machine interface {
 	Status(ctx context.Context) (Status, error)
 	// Stop pauses the guest. On success it does not run, and no failure of a migration
 	// resumes it. A held migration finishes from then on. Call it before the transfer
-	// allows the switchover. On error the guest may run or be paused: ask Status.
+	// allows the switchover. On error the guest may run or be paused: ask Status. It is
+	// ErrStood where the guest did not run before.
 	Stop(ctx context.Context) error
 	// Cont lets the guest run. On success the state is Running.
 	Cont(ctx context.Context) error

@@ -3,6 +3,7 @@ package qemu_test
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,6 +20,7 @@ import (
 	"godwit/internal/need"
 	"godwit/vm"
 	"godwit/vm/qemu"
+	"godwit/vm/qemu/qmp"
 	"godwit/vm/vmtest"
 )
 
@@ -338,6 +340,33 @@ func TestResetEndsTheProcess(t *testing.T) {
 	<-p.Done()
 	if got := p.Exit().Reason; got != "host-qmp-system-reset" {
 		t.Errorf("reason %q", got)
+	}
+}
+
+// TestStopBesideAnother: whoever pauses a guest by another monitor, it is not us who stopped it.
+func TestStopBesideAnother(t *testing.T) {
+	p := start(t, firmware(t))
+	other, err := new(net.Dialer).DialContext(t.Context(), "unix", filepath.Join(p.Dir(), "look.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := qmp.New(t.Context(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := second.Do(t.Context(), "stop", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(t.Context()); !errors.Is(err, vm.ErrStood) {
+		t.Errorf("paused by somebody else: %v", err)
+	}
+	status(t, p, vm.Paused)
+	if err := second.Do(t.Context(), "cont", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Errorf("it ran on: %v", err)
 	}
 }
 

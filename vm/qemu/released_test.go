@@ -96,7 +96,9 @@ func TestReleaseOfAnOlderMigration(t *testing.T) {
 		case "query-migrate":
 			return `{"status": "pre-switchover", "ram": {}}`, true
 		case "query-status":
-			return `{"status": "paused"}`, true
+			return `{"status": ` + quoted(f.run) + `}`, true
+		case "stop":
+			f.run = "paused"
 		}
 		return "{}", true
 	}

@@ -1,0 +1,30 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"godwit/vm"
+)
+
+// TestStopOfOneThatStands: a guest that did not run before was not stopped by us, and its QEMU is not asked to.
+func TestStopOfOneThatStands(t *testing.T) {
+	for status, stood := range map[string]bool{"paused": true, "io-error": true, "finish-migrate": true, "running": false} {
+		f, p := newFake(t, "10.0.2")
+		f.first = func(command, _ string) (string, bool) {
+			switch command {
+			case "query-status":
+				return fmt.Sprintf(`{"status": %q}`, status), true
+			case "query-migrate-capabilities":
+				return `[{"capability": "switchover-ack", "state": true}]`, true
+			}
+			return "{}", true
+		}
+		err := p.Stop(t.Context())
+		if asked := slices.Contains(f.log, "stop"); err == nil || errors.Is(err, vm.ErrStood) != stood || asked == stood {
+			t.Errorf("%s: %v; it was asked to stop it: %v", status, err, asked)
+		}
+	}
+}
