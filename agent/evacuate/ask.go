@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/api"
 	"godwit/agent/record"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/policy"
 )
@@ -107,7 +108,7 @@ func (a answered) why() string {
 	return strings.Join(slices.Compact(a.refusals), "; ")
 }
 
-// asker remembers which hosts do not answer: nobody waits for them twice.
+// asker remembers which hosts do not answer, and whether its own agent does: nobody waits for them twice.
 type asker struct {
 	planner Planner
 	hosts   []string
@@ -115,6 +116,7 @@ type asker struct {
 
 	mu     sync.Mutex
 	silent map[string]string // by host: why
+	nobody error             // the agent that is asked does not answer any more
 }
 
 // about asks the hosts about one guest, one after the other: a guest is planned for once at
@@ -131,7 +133,7 @@ func (a *asker) about(ctx context.Context, g api.GuestInfo) answered {
 		}
 		req := a.like
 		req.Guest, req.To = g.Name, host
-		rep, err := a.planner.Plan(ctx, req)
+		rep, err := a.plan(ctx, req)
 		if ctx.Err() != nil {
 			break
 		}
@@ -152,10 +154,30 @@ func (a *asker) about(ctx context.Context, g api.GuestInfo) answered {
 	return out
 }
 
+// plan asks for one plan. An agent that does not answer may be started again: it is asked on, and nothing of what it
+// was asked about is concluded from that.
+func (a *asker) plan(ctx context.Context, req migration.Request) (record.Report, error) {
+	for left := (patience{}); ; {
+		rep, err := a.planner.Plan(ctx, req)
+		a.mu.Lock()
+		switch {
+		case !api.Unanswered(err):
+			a.nobody = nil
+		case a.nobody != nil || left.over():
+			a.nobody = err
+		}
+		given := a.nobody
+		a.mu.Unlock()
+		if given != nil || !api.Unanswered(err) || !clock.Sleep(ctx, tryPause) {
+			return rep, err
+		}
+	}
+}
+
 func (a *asker) refused(host string, err error) string {
 	why := err.Error()
 	var problem *migration.Problem
-	if errors.As(err, &problem) && (problem.Code == migration.CodePeer || problem.Code == migration.CodePath) {
+	if !api.Unanswered(err) && errors.As(err, &problem) && (problem.Code == migration.CodePeer || problem.Code == migration.CodePath) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.silent[host] = why

@@ -3,12 +3,14 @@ package evacuate
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"godwit/agent/api"
 	"godwit/agent/record"
+	"godwit/migration"
 )
 
 // stoodStill is an agent of which one call fails after a while, as this process stood still and the call's time was
@@ -76,6 +78,36 @@ func TestEvacuationThatStoodStill(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 			})
+		})
+	}
+}
+
+// TestStartedAgainAsItIsAsked: an agent that is started again while it is asked where guests may go has said nothing of
+// any destination: it is asked on, and all move. One that stays away is waited for once, and no longer.
+func TestStartedAgainAsItIsAsked(t *testing.T) {
+	_, undialled := api.NewClient(filepath.Join(t.TempDir(), "none")).Plan(t.Context(), migration.Request{})
+	for away, moves := range map[time.Duration]bool{agentPatience / 2: true, 10 * time.Hour: false} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			h := &aHost{guests: guests("x", "y", "z")}
+			h.plan = func(string, string) (record.Report, error) {
+				if time.Since(begun) < away {
+					return record.Report{}, undialled
+				}
+				return record.Report{Predicted: &record.Prediction{MigrationS: 5}}, nil
+			}
+			result, err := Run(t.Context(), h, Request{To: "far", Width: 2})
+			if err != nil || result.OK != moves || len(result.Guests) != 3 {
+				t.Errorf("away for %v: %v\n%s", away, err, words(result))
+			}
+			for _, g := range result.Guests {
+				if !moves && g.Reason != undialled.Error() {
+					t.Errorf("away for %v: %+v", away, g)
+				}
+			}
+			if took := time.Since(begun); took > agentPatience+time.Minute {
+				t.Errorf("it took %v", took)
+			}
 		})
 	}
 }
