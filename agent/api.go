@@ -224,7 +224,7 @@ func (a *Agent) apiStopGuest(r *http.Request) (any, error) {
 	ctx := context.WithoutCancel(r.Context())
 	for _, d := range a.detours.List(g.Name()) {
 		if d.Leased && len(d.Visiting) > 0 && d.Peer != "" { // its home leads nobody into nothing, which may have no end
-			err = errors.Join(err, a.endBoth(ctx, d))
+			err = errors.Join(err, a.endOfGone(ctx, d))
 		}
 	}
 	return nil, errors.Join(err, a.stopGuest(ctx, g))

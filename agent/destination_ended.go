@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/detour"
 	"godwit/agent/guests"
 	"godwit/migration"
 )
@@ -39,10 +40,16 @@ func (a *Agent) forgetIfEnded(ctx context.Context, g *guests.Guest) {
 		a.log.Warn("forget guest", "guest", g.Name(), "error", err)
 	}
 	for _, d := range a.detours.List(g.Name()) {
-		if err := a.endBoth(ctx, d); err != nil {
+		if err := a.endOfGone(ctx, d); err != nil {
 			a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
 		}
 	}
+}
+
+// endOfGone is endBoth of what led to a guest that is gone: what its tunnel still carried has ended.
+func (a *Agent) endOfGone(ctx context.Context, d detour.Detour) error {
+	a.settleSurvival(d, false)
+	return a.endBoth(ctx, d)
 }
 
 // isComing says whether a migration to this host has the guest.
@@ -111,7 +118,7 @@ func (m *incoming) leaveEnded(ctx context.Context) error {
 	a.discard(g)
 	err := a.guests.Forget(g)
 	for _, d := range a.detours.List(g.Name()) {
-		err = errors.Join(err, a.endBoth(ctx, d))
+		err = errors.Join(err, a.endOfGone(ctx, d))
 	}
 	return err
 }

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +15,10 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/guests"
+	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/vm"
 )
 
@@ -146,6 +150,64 @@ func TestForgetEnded(t *testing.T) {
 	}
 	if !slices.Equal(left, []string{"comes", "moves", "runs"}) {
 		t.Errorf("left under care: %v", left)
+	}
+}
+
+// TestConnectionsEndWithTheirGuest: what a tunnel still carried to a guest has ended where that is gone, however it is
+// found to be, and both histories say so.
+func TestConnectionsEndWithTheirGuest(t *testing.T) {
+	for name, ends := range map[string]func(a *Agent, g *guests.Guest, d detour.Detour){
+		"its QEMU ended": func(a *Agent, _ *guests.Guest, _ detour.Detour) {
+			var under looks
+			a.forgetEnded(t.Context(), &under)
+			under.all.Wait()
+		},
+		"as it landed": func(a *Agent, g *guests.Guest, _ detour.Detour) {
+			plan := migration.Plan{ID: "m-00000002", Guest: g.Name(), From: "paris", To: "rome"}
+			m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
+			if err := m.leaveEnded(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+		"its host rebooted": func(a *Agent, g *guests.Guest, d detour.Detour) {
+			if err := a.guests.Forget(g); err != nil {
+				t.Error(err)
+			}
+			if err := a.lookAfter(t.Context(), d); err != nil {
+				t.Error(err)
+			}
+		},
+		"somebody stops it": func(a *Agent, g *guests.Guest, _ detour.Detour) {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			r.SetPathValue("name", g.Name())
+			if _, err := a.apiStopGuest(r); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		a := startedAgain(t)
+		told := make(chan EndedDetour, 1)
+		a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var ended EndedDetour
+			peer.Answer(w, nil, peer.Decode(r, &ended))
+			told <- ended
+		}))
+		done := make(chan struct{})
+		close(done)
+		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Dir: a.guestDir("web", "2")}, gone{done: done})
+		underCare(t, a.guests, "web", g)
+		d := detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour), Visiting: []netstate.Visiting{{Addr: theirsHere}}}
+		place(a, &d)
+		rec := record.New("rome", migration.Plan{ID: d.ID, Guest: "web"}, time.Now())
+		a.records.Add(rec)
+		rec.Edit(func(r *record.Report) {
+			r.Survival = &record.Survival{Total: 1, Tunnelled: 1, Connections: []record.Survivor{{Kind: "tcp", Fate: migration.Tunnelled}}}
+		})
+		ends(a, g, d)
+		s := rec.Snapshot().Survival
+		if ended := <-told; s.Tunnelled != 0 || s.Ended != 1 || ended.Survival == nil || ended.Survival.Ended != 1 {
+			t.Errorf("%s: here %+v, its home is told %+v", name, s, ended.Survival)
+		}
 	}
 }
 

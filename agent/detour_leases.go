@@ -93,10 +93,13 @@ func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 		return a.lookAtVisitor(ctx, g, d, expired)
 	case a.guests.Expects(d.Guest): // it comes, or its QEMU does not answer yet
 		return nil
-	case !expired && d.LedOn(a.detours.List(d.Guest)):
-		return nil
+	case d.LedOn(a.detours.List(d.Guest)):
+		if !expired {
+			return nil
+		}
+		return a.endBoth(ctx, d)
 	}
-	return a.endBoth(ctx, d) // the guest is gone
+	return a.endOfGone(ctx, d)
 }
 
 // keepTunnel has a detour's tunnel stand as long as anything may need it, and ends it then.
