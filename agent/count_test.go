@@ -229,6 +229,32 @@ func TestDestinationIsCounted(t *testing.T) {
 	})
 }
 
+// TestDoubtIsCountedAtTheSource: a migration that the destination's word has come into doubt is counted here, too, and
+// once, whether the release was answered by then or is asked for still.
+func TestDoubtIsCountedAtTheSource(t *testing.T) {
+	for _, landed := range []bool{true, false} {
+		a, client := counting(t)
+		m := leaving(a)
+		m.state = sourceDoing(t, migration.Release)
+		if landed {
+			m.state = sourceDoing(t, migration.AwaitLanding)
+		}
+		for range 2 {
+			m.seeVanished("its QEMU is gone")
+			if !landed {
+				next := m.state
+				next.InDoubt = true
+				m.setState(next)
+			}
+		}
+		m.rec.Edit(func(r *record.Report) { r.Outcome = "" }) // it has the release, and waits
+		if !landed {
+			m.seeVanished("its QEMU is gone")
+		}
+		metricsAre(t, client, map[string]float64{`godwit_migrations_total{outcome="in_doubt",role="source"}`: 1})
+	}
+}
+
 func TestDetoursAreCounted(t *testing.T) {
 	a, client := counting(t)
 	config := tunnel.Config{Kind: tunnel.Auto} // unless another is asked for: WireGuard

@@ -156,7 +156,11 @@ func (m *outgoing) seeVanished(why string) {
 		return
 	}
 	m.rec.Note("in doubt: " + why)
-	m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
+	if m.state.InDoubt { // it was counted as that came
+		m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
+		return
+	}
+	m.inDoubt()
 }
 
 // newEpoch acts on a right that is not the one the migration began with.

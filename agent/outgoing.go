@@ -284,9 +284,17 @@ func (m *outgoing) setState(next migration.Source) {
 	}
 	if next.InDoubt && !before.InDoubt {
 		m.rec.Note(fmt.Sprintf("in doubt: the guest was let go, and whether it runs on %s is not known; memory and disk are kept, asking on; see `godwit recover %s`", m.plan.To, m.plan.ID))
-		m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
-		m.a.metrics.Outcome(migration.AtSource, migration.InDoubt, nil)
+		m.inDoubt()
 	}
+}
+
+// inDoubt has the report say so, and counts it where it did not yet.
+func (m *outgoing) inDoubt() {
+	if m.rec.Snapshot().Outcome == migration.InDoubt {
+		return
+	}
+	m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
+	m.a.metrics.Outcome(migration.AtSource, migration.InDoubt, nil)
 }
 
 // turnWords say before its reason what becomes of a migration that does not go on.
