@@ -63,7 +63,7 @@ func (a *Agent) endLater(e ending) {
 // more may be named again.
 func (a *Agent) tellEnding(e ending, wait time.Duration) {
 	if _, _, err := a.link(e.Peer); err != nil {
-		a.log.Error("tell that a detour has ended", "id", e.Detour, "error", err)
+		a.log.Warn("nobody tells that a detour has ended", "id", e.Detour, "error", err, "cure", "name "+e.Peer+" under peers again, or, where it is gone for good, `godwit doctor --clean`")
 		return
 	}
 	for ; sleep(a.ctx, wait); wait = min(max(2*wait, endLaterEvery), endLaterRarely) {

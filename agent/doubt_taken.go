@@ -44,7 +44,7 @@ const takenEvery = 5 * time.Second
 func (a *Agent) tellTaken(t Taken) {
 	link, _, err := a.link(t.Host)
 	if err != nil {
-		a.log.Error("tell that a guest was taken back", "migration", t.Migration, "error", err)
+		a.log.Warn("nobody tells that a guest was taken back", "migration", t.Migration, "error", err, "cure", "name "+t.Host+" under peers again, or, where it is gone for good, remove "+t.path(a))
 		return
 	}
 	for {
