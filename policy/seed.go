@@ -7,9 +7,10 @@ import "time"
 type Seeding struct {
 	Patience time.Duration // how long nothing may be copied while something is left
 
-	done, least int64     // bytes: copied so far; the least that was left
-	moved, shed time.Time // when those last changed for the better
-	early       bool      // the last look was before all was known that there is to copy
+	done, least int64         // bytes: copied so far; the least that was left
+	moved, shed time.Time     // when those last changed for the better
+	stood       time.Duration // for how long nothing was copied before something last was
+	early       bool          // the last look was before all was known that there is to copy
 }
 
 // SeedLook is one look at all disks of a migration together.
@@ -34,6 +35,8 @@ const (
 const (
 	// seedCatch is how long a mirror may take to get further than ever before.
 	seedCatch = 3 * time.Second
+	// seedStood is for how long nothing is copied in a cut, at least. Over a slow path that is so time and again.
+	seedStood = time.Second
 	// seedSmall is what is in flight: so much may always differ. Before every disk was
 	// copied once it counts all the same, because QEMU waits for a moment without any.
 	seedSmall = 1 << 20
@@ -47,6 +50,13 @@ func (s *Seeding) See(l SeedLook) SeedVerdict {
 	}
 	if s.early { // what was left then is no measure
 		s.least, s.shed, s.early = l.Remaining, l.At, l.Early
+	}
+	if l.Done > s.done {
+		stood := l.At.Sub(s.moved)
+		if stood > seedStood && stood > 2*s.stood { // no mirror follows what is written in a cut
+			s.least, s.shed = l.Remaining, l.At
+		}
+		s.stood = stood
 	}
 	if l.Done > s.done || l.Remaining == 0 {
 		s.done, s.moved = l.Done, l.At

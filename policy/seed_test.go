@@ -5,6 +5,11 @@ import (
 	"time"
 )
 
+// cutWhileWritten is what is left when a guest writes through a cut of ten seconds, and the copy catches up then.
+func cutWhileWritten(second int64) int64 {
+	return max(0, min(max(second-4, 0)*5, 50-(second-14)*3)) << 20
+}
+
 // TestSeeding plays the copy of a disk in looks a second apart.
 func TestSeeding(t *testing.T) {
 	const mib = 1 << 20
@@ -29,6 +34,8 @@ func TestSeeding(t *testing.T) {
 		"begins late":      {func(s int64) int64 { return min(s/3, 1) * (100 - s) * mib }, func(s int64) int64 { return max(s-2, 0) * mib }, SeedWait, 0, false, 3},
 		"second disk late": {func(s int64) int64 { return (100 + min(s/3, 1)*100 - s) * mib }, func(s int64) int64 { return s * mib }, SeedWait, 0, false, 3},
 		"late, and behind": {func(s int64) int64 { return min(s/3, 1) * (100 + s) * mib }, func(s int64) int64 { return s * mib }, SeedBlock, 7, false, 3},
+		"writes in a cut":  {cutWhileWritten, func(s int64) int64 { return (min(s, 4)*10 + max(s-14, 0)*13) * mib }, SeedWait, 0, true, 0},
+		"slow, and behind": {func(s int64) int64 { return (100 + s) * mib }, func(s int64) int64 { return s / 2 * mib }, SeedBlock, 6, true, 0},
 		"slow but falling": {func(s int64) int64 { return 1000*mib - s }, func(s int64) int64 { return s }, SeedWait, 0, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
