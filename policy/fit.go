@@ -144,6 +144,7 @@ type Copying struct {
 	fewest  int64         // Left as a pass but the first began, the fewest of them; 0: none has
 	least   int64         // Left, at its least in this pass; 0 where that is no shorter one
 	gained  time.Duration // when it last came nearer to its end
+	limit   time.Duration // Limit as it last was
 }
 
 // Verdict of a look.
@@ -195,6 +196,18 @@ func (c *Copying) begin(pass, left int64, l Look) {
 	}
 }
 
+// follow begins anew to look whether the copy comes nearer to its end where its limit became shorter, as the paths may
+// carry more now: what is left of this pass says so, and what is left as the next begins.
+func (c *Copying) follow(pass, left int64, at time.Duration) {
+	if c.Limit < c.limit {
+		c.begun, c.fewest, c.gained = 0, 0, at
+		if pass == c.pass {
+			c.least = left
+		}
+	}
+	c.limit = c.Limit
+}
+
 // Barely says whether a copy goes on though it came no nearer to its end for long, and fits no budget: chance alone
 // ends it now, or its limit. Over a path that got slow a pass may be longer than the shortest, and shorter than the
 // one before.
@@ -212,6 +225,7 @@ func (c *Copying) stuck(at time.Duration) bool {
 // not make it much shorter.
 func (c *Copying) See(l Look) Verdict {
 	left, pass := cmp.Or(l.Left, l.Remaining), max(1, cmp.Or(l.Pass, l.Round))
+	c.follow(pass, left, l.At)
 	if pass == c.pass && left < c.least {
 		c.least, c.gained = left, l.At
 	}

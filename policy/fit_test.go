@@ -204,6 +204,40 @@ func TestPassesOfMinutes(t *testing.T) {
 	}
 }
 
+// TestLiftedLimit: under a low bandwidth passes get no shorter. Once that is lifted, and the limit of the copy falls by
+// it to what is over already, the copy is given the time to show what it carries now.
+func TestLiftedLimit(t *testing.T) {
+	const lifted = 650 * time.Second // shortly after the fifth pass, of 160 MB, began
+	for _, c := range []struct {
+		name    string
+		goodput int64         // once it is lifted
+		rest    int64         // MB that wait as the next pass begins
+		ends    time.Duration // after it was
+		want    Verdict
+	}{
+		{"what is left of a pass fits", 12 * mega, -1, 13 * time.Second, Go},
+		{"it does after a long one", mega * 3 / 2, -1, 104 * time.Second, Go},
+		{"no pass fits, nor gets shorter", 12 * mega, 8, 25*time.Second + 43*time.Second, GiveUp},
+	} {
+		copying, goodput := Copying{Budget: 300 * ms, RTT: 20 * ms, Limit: 834 * time.Second}, mega
+		at, pass, left, rest, got := time.Duration(0), int64(1), 200*mega, int64(8), Wait
+		for round := int64(1); got == Wait && at < 2*lifted; round++ {
+			if at == lifted {
+				copying.Limit, goodput, rest = 94*time.Second, c.goodput, c.rest
+			}
+			if left <= rest*mega {
+				pass, left = pass+1, 160*mega
+			}
+			got = copying.See(Look{At: at, Round: round, Pass: pass, Remaining: max(0, left-tail), Goodput: goodput})
+			left -= goodput / 10
+			at += 100 * ms
+		}
+		if got != c.want || (at-lifted-c.ends).Abs() > 2*time.Second {
+			t.Errorf("%s: %s after %v, in pass %d", c.name, got, at-lifted, pass)
+		}
+	}
+}
+
 // TestBarely: a copy whose rounds get no shorter is known for one after a while, one that gains is none, and one that
 // fits ends.
 func TestBarely(t *testing.T) {
