@@ -180,7 +180,8 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime}
 	begun, told := time.Now(), time.Time{}
-	_, gaveBefore := m.bandwidth.GaveWay()
+	clock := policy.Clock{}
+	clock.See(begun, false)
 	idle := policy.Standstill{Patience: m.a.config.Patience}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -197,14 +198,15 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if err := m.limitQEMU(ctx); err != nil {
 			return err
 		}
-		if !m.lanesReady() {
+		now, gives, ready := time.Now(), m.bandwidth.GivesWay(), m.lanesReady()
+		at := clock.See(now, ready && !gives && !idle.Stands(now))
+		if !ready {
 			continue
 		}
 		if m.plan.Mode == "stopcopy" { // whatever is left
 			return nil
 		}
-		gives, gave := m.bandwidth.GaveWay()
-		look.At, look.Pause = time.Since(begun)-(gave-gaveBefore), policy.Pause(p.Throttled, vm.ThrottleRuns)
+		look.At, look.Pause = at, policy.Pause(p.Throttled, vm.ThrottleRuns)
 		m.work.rounds.See(look.At, p.Rounds)
 		copying.Limit = m.copyLimit(paths) // the bandwidth may have been lowered, or lifted
 		if time.Since(told) > progressEvery {

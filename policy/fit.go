@@ -42,7 +42,7 @@ func Calm(dirty, carried int64) bool {
 
 // Look is one look at a migration's memory.
 type Look struct {
-	At        time.Duration // since the copy began
+	At        time.Duration // since the copy began, as Clock counts it
 	Round     int64
 	Pass      int64 // over the memory, as the hypervisor counts them; 0: as Round
 	Remaining int64 // bytes unsent or dirty at the last count, as they are sent

@@ -11,6 +11,14 @@ type Standstill struct {
 	since    time.Time // when it last grew
 }
 
+// standsAfter is for how long nothing grows where paths are cut, at least: slow ones have shorter rests.
+const standsAfter = 3 * time.Second
+
+// Stands says whether, as was last seen, the total has not grown for so long that its paths may be cut.
+func (s *Standstill) Stands(now time.Time) bool {
+	return !s.since.IsZero() && now.Sub(s.since) >= standsAfter
+}
+
 // See takes the total as it is now, and says whether patience is at its end.
 func (s *Standstill) See(now time.Time, total int64) bool {
 	if s.since.IsZero() || total != s.total {

@@ -20,9 +20,8 @@ type Limit struct {
 	limiter pace.Limiter // of what passes through us
 	apart   int64        // bytes/s of the limit that something else has: QEMU's own connection
 
-	way  int64         // the most while another migration has the right of way, bit/s; 0: none has
-	from time.Time     // since when
-	gave time.Duration // before that, in all
+	way  int64     // the most while another migration has the right of way, bit/s; 0: none has
+	from time.Time // since when
 }
 
 // Share is for memory, or for the disks: neither waits behind the other, however many streams that has.
@@ -90,21 +89,17 @@ func (b *Limit) GiveWay(bits int64) (gave time.Duration, changed bool) {
 		b.from = now
 	case bits == 0:
 		gave = now.Sub(b.from)
-		b.gave += gave
 	}
 	b.way = bits
 	b.tell()
 	return gave, true
 }
 
-// GaveWay says whether it gives way now, and for how long it has, in all.
-func (b *Limit) GaveWay() (bool, time.Duration) {
+// GivesWay says whether it gives way now.
+func (b *Limit) GivesWay() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.way == 0 {
-		return false, b.gave
-	}
-	return true, b.gave + time.Since(b.from)
+	return b.way > 0
 }
 
 // Bits is the limit that was set, bit/s, whether or not it gives way; 0: none.

@@ -98,7 +98,7 @@ func TestBandwidthWhileGivingWay(t *testing.T) {
 		{"is limited anew", func() { b.Set(400) }, 50},
 		{"is not limited", func() { b.Set(0) }, 100},
 		{"a stream that is new", func() { s = b.Share() }, 100},
-		{"goes on", func() { time.Sleep(2 * time.Millisecond); b.GiveWay(0) }, 0},
+		{"goes on", func() { b.GiveWay(0) }, 0},
 	} {
 		step.do()
 		if now := s.Rate(); now != step.want {
@@ -108,8 +108,8 @@ func TestBandwidthWhileGivingWay(t *testing.T) {
 	if b.Bits() != 0 {
 		t.Errorf("limited to %d", b.Bits())
 	}
-	if gives, gave := b.GaveWay(); gives || gave < 2*time.Millisecond {
-		t.Errorf("gives way %t, gave %v", gives, gave)
+	if b.GivesWay() {
+		t.Error("gives way")
 	}
 	if gave, changed := b.GiveWay(0); gave != 0 || changed {
 		t.Errorf("told twice: %v, %t", gave, changed)
