@@ -40,14 +40,11 @@ func (m *outgoing) settles(waits, carried int64) time.Duration {
 	return time.Duration(float64(max(0, waits-m.settled(carried))) / float64(carried) * float64(time.Second))
 }
 
-// asksBeforeStop is how long a guest runs on for what is asked for, and awaited, between the verdict and its stop:
-// clients that are told, while QEMU's connections come to rest, and what its home has sent here.
+// asksBeforeStop is how long a guest runs on for what is asked for, and awaited, between the verdict and its stop: an
+// answer, while QEMU's connections come to rest, and what its home has sent here.
 func (m *outgoing) asksBeforeStop() time.Duration {
 	q := &m.work.ownQueue
-	longer := m.settles(q.waits, q.rate)
-	if m.tells() {
-		longer = max(longer, m.pauseRTT())
-	}
+	longer := max(m.settles(q.waits, q.rate), m.pauseRTT())
 	if m.comesHome() {
 		longer += 2 * m.pauseRTT() // the call, and the echo
 	}

@@ -64,7 +64,8 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 	limits.Settle.For = time.Minute // lanes are waited for
 	t.Cleanup(func() { limits.Settle = limit })
 	for _, early := range []bool{false, true} {
-		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+		m, n := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+		m.link = peertest.Link(t, "paris", n.Host, present, nil)
 		qemu := &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Active}
 		qemu.runs.Store(1)
 		m.guest.RunsIn(qemu)
@@ -73,7 +74,7 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 		close(may)
 		laned(t, m, may)
 		m.flip(t.Context()) //nolint:errcheck // there is no detour
-		if got := steps(m); !slices.Equal(got, []string{"settle memory", "flip route"}) {
+		if got := steps(m); !slices.Equal(got, []string{"settle memory", "await an answer", "flip route"}) {
 			t.Errorf("early %v: %v", early, got)
 		}
 	}
@@ -110,7 +111,7 @@ func TestCutBeforeTheFlip(t *testing.T) {
 			m.work.early = mayHandEarly(m.plan)
 			m.guest.RunsIn(qemu)
 			laned(t, m, qemu.back)
-			m.link = peertest.Link(t, "paris", n.Host, nil, nil)
+			m.link = peertest.Link(t, "paris", n.Host, present, nil)
 			err := m.flip(t.Context())
 			flipped := slices.Contains(steps(m), "flip route")
 			if flipped != back {

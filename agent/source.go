@@ -139,8 +139,11 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 	return m.link.Call(ctx, http.MethodPost, urlOf(m.plan.ID, what), request, answer)
 }
 
-// tryFlip does what flip is for. The error is errNoLane where that is to be tried again once memory is carried.
+// tryFlip does what flip is for. The error is notNow where that is to be tried again.
 func (m *outgoing) tryFlip(ctx context.Context) error {
+	if m.work.answers == nil {
+		m.askAhead()
+	}
 	m.work.spread = m.link.Spread()
 	if err := m.comeToRest(ctx); err != nil {
 		return err
@@ -172,6 +175,9 @@ func (m *outgoing) comeToRest(ctx context.Context) error {
 	err := m.stillCopies(ctx)
 	if err == nil && m.laneless() {
 		err = errNoLane
+	}
+	if err == nil {
+		err = m.answers(ctx)
 	}
 	if err == nil {
 		told()

@@ -71,7 +71,7 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 		return err
 	}
 	if asked == 0 {
-		m.expectGuest()
+		m.askAhead()
 		return nil
 	}
 	m.rec.Note(fmt.Sprintf("hooks of %s held the guest here for %v", migration.PreSourceSuspend, time.Since(began).Round(time.Millisecond)))
@@ -82,7 +82,7 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 	if err := m.awaitFit(ctx, m.paths(n)); err != nil {
 		return err
 	}
-	m.expectGuest() // last: what it has heard is of now
+	m.askAhead() // last: what it has heard is of now
 	return nil
 }
 

@@ -27,6 +27,7 @@ func budgeted(t *testing.T, mode string, budget, rtt time.Duration) (*outgoing, 
 	up := config.Uplink{Name: "public", Address: loopback, Carries: "both", Rate: 100e6}
 	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{up}}
 	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{up}, Peers: []config.Neighbour{n}})
+	a.ctx = t.Context()
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: mode, Transfer: "lanes", Downtime: budget}
 	return &outgoing{a: a, guest: guests.New(care.Held{}, nil), link: peer.NewLink(nil, "rome", 1, nil), plan: plan, work: &sourceWork{rtt: rtt}, rec: record.New("paris", plan, time.Now())}, n
 }

@@ -236,9 +236,9 @@ func TestWrittenWhileAsked(t *testing.T) {
 		change func(m *outgoing)
 		longer time.Duration
 	}{
-		"nothing is asked":         {func(m *outgoing) { m.plan.Next = nil }, 0},
+		"whether it answers":       {func(m *outgoing) { m.plan.Next = nil }, 200 * time.Millisecond},
 		"clients are told":         {func(*outgoing) {}, 200 * time.Millisecond},
-		"it is given addresses":    {func(m *outgoing) { m.plan.Next, m.work.prepared.Coming = nil, true }, 400 * time.Millisecond},
+		"it is given addresses":    {func(m *outgoing) { m.plan.Next, m.work.prepared.Coming = nil, true }, 600 * time.Millisecond},
 		"both, and it comes home":  {func(m *outgoing) { m.plan.Held = home }, 600 * time.Millisecond},
 		"less waits than it takes": {func(m *outgoing) { m.work.ownQueue.waits, m.work.ownQueue.rate = 4e6, 10e6 }, 200 * time.Millisecond},
 		"more waits than it takes": {func(m *outgoing) { m.work.ownQueue.waits, m.work.ownQueue.rate = 7e6+leastSettled, 10e6 }, 500 * time.Millisecond},

@@ -8,12 +8,20 @@ import (
 	"godwit/migration"
 )
 
-// All paths of memory may be cut just as a switch begins. A guest that was stopped then would stand still until they
-// are back, or, after its host's patience, until the destination has refused it. So it is not stopped: it runs on, the
-// copy goes on, and ends as any copy does whose paths were cut.
+// All paths of memory may be cut just as a switch begins, or the destination may answer no call any more. A guest that
+// was stopped then would stand still until they are back, or, after its host's patience, until the destination has refused
+// it, or for longer. So it is not stopped: it runs on, the copy goes on, and ends as any copy does whose paths were cut.
+
+// notNow is why a guest whose copy fits is not stopped.
+type notNow struct {
+	what string // happened as the switch began
+	error
+}
+
+func (n *notNow) Unwrap() error { return n.error }
 
 // errNoLane says that memory did not come to rest, as no lane carries it any more.
-var errNoLane = errors.New("no lane carries memory any more")
+var errNoLane = &notNow{"no path carried memory", errors.New("no lane carries memory any more")}
 
 // laneless says whether no lane works: none lives, or none has been heard for so long that the last is as good as dead.
 func (m *outgoing) laneless() bool {
@@ -28,9 +36,12 @@ func (m *outgoing) laneless() bool {
 func (m *outgoing) flip(ctx context.Context) error {
 	for {
 		err := m.limitOf(migration.Flip).Do(ctx, m.tryFlip)
-		if !errors.Is(err, errNoLane) {
+		var not *notNow
+		if !errors.As(err, &not) {
 			return err
 		}
+		m.a.log.Warn("the guest is not stopped, and its copy goes on", "migration", m.plan.ID, "error", err)
+		m.rec.NoteOnce(not.what + " as the switch began: the guest ran on here, and its copy went on")
 		if err := m.stayReady(ctx, m.copyOn); err != nil {
 			return err
 		}
@@ -40,8 +51,10 @@ func (m *outgoing) flip(ctx context.Context) error {
 // copyOn goes on with the copy, until the switch may begin again. Others need not wait meanwhile.
 func (m *outgoing) copyOn(ctx context.Context) error {
 	m.hurries(false)
-	m.rec.NoteOnce("no path carried memory as the switch began: the guest ran on here, and its copy went on")
-	m.work.lanes.GoOn()
+	if m.work.lanes != nil {
+		m.work.lanes.GoOn()
+	}
+	m.widenOwn()
 	paths, err := m.requirePaths()
 	if err != nil {
 		return err
@@ -49,9 +62,7 @@ func (m *outgoing) copyOn(ctx context.Context) error {
 	if err := m.keepFlushed(ctx, func(ctx context.Context) error { return m.awaitFit(ctx, paths) }); err != nil {
 		return err
 	}
-	if !m.work.told {
-		m.expectGuest() // anew: what the destination has heard is of now
-	}
+	m.askAhead() // anew: what the destination has heard is of now
 	m.hurries(true)
 	return nil
 }

@@ -64,7 +64,7 @@ func TestCopyOnGivesWay(t *testing.T) {
 		if looks++; looks == 5 {
 			close(back)
 		}
-	}}, back, shared, nil)
+	}}, back, shared, present)
 	m.a.rightOfWay.Join("m-00000002", shared, func(bits int64) { limited = bits })
 	m.flip(t.Context())         //nolint:errcheck // there is no detour
 	got := slices.Compact(seen) // a lane may be silent again, on a busy machine
@@ -95,7 +95,7 @@ func TestCopyOnTellsNobody(t *testing.T) {
 	m.guest.RunsIn(qemu)
 	m.plan.Next = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Endpoint: 3}}
 	m.work.capabilities, m.work.accepted = []string{guest.CapTell}, talk.Acceptance{Expects: true}
-	m.expectGuest()
+	m.askAhead()
 	m.flip(t.Context()) //nolint:errcheck // there is no detour
 	if early > 0 || len(asked) != 1 || len(expects) < 2 {
 		t.Errorf("the guest was to tell its clients %d times while it was copied on, %d in all; the destination was asked %d times", early, len(asked), len(expects))

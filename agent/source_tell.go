@@ -7,7 +7,6 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/limits"
-	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -27,25 +26,6 @@ func (m *outgoing) tells() bool {
 	here := slices.ContainsFunc(m.plan.Next, func(next migration.Address) bool { return m.a.config.Network.OnLink(next.Prefix).IsValid() }) // its spare NIC would be asked
 	return named && !here && !m.plan.KeepsAddress() && m.plan.Mode != "stopcopy" && m.plan.Downtime <= longestPause &&
 		m.work.accepted.Expects && slices.Contains(m.work.capabilities, guest.CapTell)
-}
-
-// expectGuest asks the destination to have its LAN know of the next addresses; tellClients awaits the answer.
-func (m *outgoing) expectGuest() {
-	if !m.tells() {
-		return
-	}
-	expected := make(chan bool, 1)
-	m.work.expected = expected
-	go func() {
-		var answer talk.ExpectAnswer
-		err := limits.Expect.Do(m.a.ctx, func(ctx context.Context) error {
-			return m.call(ctx, "expect", talk.Turn{Epoch: m.plan.Epoch}, &answer)
-		})
-		if err != nil {
-			m.a.log.Info("clients are told of the next address once the guest has arrived", "migration", m.plan.ID, "error", err)
-		}
-		expected <- answer.Free && err == nil
-	}()
 }
 
 // tellClients has the guest tell its clients, and returns what waits until it has, for limits.Tell at most. Where no

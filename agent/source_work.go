@@ -67,9 +67,10 @@ type sourceWork struct {
 	readied    time.Time // when the guest was last asked to be ready
 	tunnelUsed time.Time // when something last went through the tunnel
 
-	// of what the guest tells its clients before it leaves
-	expected <-chan bool // whether the destination is ready for them; nil: it was not asked
-	told     bool        // they may have been told
+	// of what the destination is asked before the guest leaves, and the guest tells its clients
+	answers  <-chan error // whether the destination answers; nil: it was not asked
+	expected <-chan bool  // whether the destination is ready for these; nil: it was not asked
+	told     bool         // they may have been told
 
 	// of seed
 	mirrors   *disks.Source // nil where no disk moves

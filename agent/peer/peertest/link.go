@@ -2,6 +2,7 @@
 package peertest
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -21,6 +22,14 @@ var Twice = []peer.Path{{Name: "a", Local: Loopback, Remote: Loopback}, {Name: "
 
 // Link is a link from one host to another, until the test ends: its agent answers calls by handler, and takes streams.
 func Link(t *testing.T, from, to string, handler http.Handler, stream func(*peer.Stream)) *peer.Link {
+	t.Helper()
+	link, serve := Silent(t, from, to)
+	serve(t.Context(), handler, stream)
+	return link
+}
+
+// Silent is a link from one host to another, until the test ends, whose agent does not listen but while it is served.
+func Silent(t *testing.T, from, to string) (link *peer.Link, serve func(context.Context, http.Handler, func(*peer.Stream))) {
 	t.Helper()
 	dir := t.TempDir()
 	ca, err := peer.NewFleetCA(dir, time.Now())
@@ -43,10 +52,13 @@ func Link(t *testing.T, from, to string, handler http.Handler, stream func(*peer
 	}
 	at := netip.MustParseAddrPort(ln.Addr().String())
 	ln.Close()
-	if err := peer.Serve(t.Context(), identity(to), []netip.AddrPort{at}, handler, stream, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
-	link := peer.NewLink(identity(from), to, at.Port(), []peer.Path{{Name: "lo", Local: Loopback, Remote: Loopback}})
+	link = peer.NewLink(identity(from), to, at.Port(), []peer.Path{{Name: "lo", Local: Loopback, Remote: Loopback}})
 	t.Cleanup(link.Close)
-	return link
+	there := identity(to)
+	return link, func(ctx context.Context, handler http.Handler, stream func(*peer.Stream)) {
+		t.Helper()
+		if err := peer.Serve(ctx, there, []netip.AddrPort{at}, handler, stream, slog.New(slog.DiscardHandler)); err != nil {
+			t.Error(err)
+		}
+	}
 }
