@@ -100,6 +100,7 @@ func TestCutBeforeTheFlip(t *testing.T) {
 	limit := limits.Settle
 	limits.Settle.For = time.Millisecond
 	t.Cleanup(func() { limits.Settle = limit })
+	soonAgain(t)
 	for _, mode := range []string{"precopy", "hybrid", "postcopy", "stopcopy"} {
 		for _, back := range []bool{true, false} {
 			m, n := budgeted(t, mode, 300*time.Millisecond, 20*time.Millisecond)

@@ -80,7 +80,7 @@ func (m *outgoing) answers(ctx context.Context) error {
 	select {
 	case err := <-answers:
 		if unanswered(err) {
-			return &notNow{m.plan.To + " did not answer", err}
+			return &notNow{migration.CodePeer, m.plan.To + " did not answer", err}
 		}
 		return nil
 	case <-ctx.Done():

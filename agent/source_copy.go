@@ -182,6 +182,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	begun, told := time.Now(), time.Time{}
 	clock := policy.Clock{}
 	clock.See(begun, false)
+	m.work.rounds.Anew()
 	idle := policy.Standstill{Patience: m.a.config.Patience}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -198,7 +199,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if err := m.limitQEMU(ctx); err != nil {
 			return err
 		}
-		now, gives, ready := time.Now(), m.bandwidth.GivesWay(), m.lanesReady()
+		now, gives, ready := time.Now(), m.bandwidth.GivesWay(), m.steady()
 		at := clock.See(now, ready && !gives && !idle.Stands(now))
 		if !ready {
 			continue

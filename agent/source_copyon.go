@@ -5,15 +5,18 @@ import (
 	"errors"
 	"time"
 
+	"godwit/agent/peer"
 	"godwit/migration"
 )
 
 // All paths of memory may be cut just as a switch begins, or the destination may answer no call any more. A guest that
-// was stopped then would stand still until they are back, or, after its host's patience, until the destination has refused
-// it, or for longer. So it is not stopped: it runs on, the copy goes on, and ends as any copy does whose paths were cut.
+// was stopped then would stand still until they are back, or, after its host's patience, until the destination has
+// refused it, or for longer. So it is not stopped: it runs on, the copy goes on, and ends as any copy does whose paths
+// were cut.
 
 // notNow is why a guest whose copy fits is not stopped.
 type notNow struct {
+	code migration.Code
 	what string // happened as the switch began
 	error
 }
@@ -21,7 +24,14 @@ type notNow struct {
 func (n *notNow) Unwrap() error { return n.error }
 
 // errNoLane says that memory did not come to rest, as no lane carries it any more.
-var errNoLane = &notNow{"no path carried memory", errors.New("no lane carries memory any more")}
+var errNoLane = &notNow{migration.CodePath, "no path carried memory", errors.New("see whether the uplinks carry packets all the time, then try again")}
+
+// The switch is tried so often. After a try that came to nothing the paths are to be ready without a break for
+// flipAgain, then for twice as long, and so on, for flipAgainMost at most: paths that come and go are not relied upon
+// at each chance.
+const flipTries = 6
+
+var flipAgain, flipAgainMost = time.Second, 16 * time.Second
 
 // laneless says whether no lane works: none lives, or none has been heard for so long that the last is as good as dead.
 func (m *outgoing) laneless() bool {
@@ -34,7 +44,8 @@ func (m *outgoing) laneless() bool {
 
 // flip sends the guest's packets to the destination, where they wait; each try has its limit.
 func (m *outgoing) flip(ctx context.Context) error {
-	for {
+	begun := time.Time{} // when the first try came to nothing
+	for tries := 1; ; tries++ {
 		err := m.limitOf(migration.Flip).Do(ctx, m.tryFlip)
 		var not *notNow
 		if !errors.As(err, &not) {
@@ -42,23 +53,49 @@ func (m *outgoing) flip(ctx context.Context) error {
 		}
 		m.a.log.Warn("the guest is not stopped, and its copy goes on", "migration", m.plan.ID, "error", err)
 		m.rec.NoteOnce(not.what + " as the switch began: the guest ran on here, and its copy went on")
-		if err := m.stayReady(ctx, m.copyOn); err != nil {
+		paths, err := m.requirePaths()
+		if err != nil {
+			return err
+		}
+		if tries == 1 {
+			begun = time.Now()
+		}
+		if took := time.Since(begun); tries == flipTries || took > m.copyLimit(paths) {
+			return m.problem(not.code, "%d times in %v the guest was to be stopped, and could not go: %s; %v", tries, took.Round(time.Second), not.what, not.error)
+		}
+		m.work.steadiness = steadiness{asked: min(flipAgain<<(tries-1), flipAgainMost)}
+		if err := m.stayReady(ctx, func(ctx context.Context) error { return m.copyOn(ctx, paths) }); err != nil {
 			return err
 		}
 	}
 }
 
+// steadiness is for how long lanes have been ready.
+type steadiness struct {
+	asked time.Duration
+	since time.Time // zero: they are not
+}
+
+// steady says whether lanes have been ready for as long as is asked for. It is asked all the time.
+func (m *outgoing) steady() bool {
+	s := &m.work.steadiness
+	if !m.lanesReady() {
+		s.since = time.Time{}
+		return false
+	}
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
+	return time.Since(s.since) >= s.asked
+}
+
 // copyOn goes on with the copy, until the switch may begin again. Others need not wait meanwhile.
-func (m *outgoing) copyOn(ctx context.Context) error {
+func (m *outgoing) copyOn(ctx context.Context, paths []peer.Path) error {
 	m.hurries(false)
 	if m.work.lanes != nil {
 		m.work.lanes.GoOn()
 	}
 	m.widenOwn()
-	paths, err := m.requirePaths()
-	if err != nil {
-		return err
-	}
 	if err := m.keepFlushed(ctx, func(ctx context.Context) error { return m.awaitFit(ctx, paths) }); err != nil {
 		return err
 	}

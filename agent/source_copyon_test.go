@@ -7,8 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"godwit/agent/agenttest"
+	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -28,6 +32,7 @@ func cutAtFlip(t *testing.T, qemu vm.Machine, back <-chan struct{}, shared []pee
 	limit := limits.Settle
 	limits.Settle.For = time.Millisecond
 	t.Cleanup(func() { limits.Settle = limit })
+	soonAgain(t)
 	m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 	m.a.config.Patience = time.Hour
 	m.a.rightOfWay.Join(m.plan.ID, shared, func(int64) {})
@@ -37,6 +42,13 @@ func cutAtFlip(t *testing.T, qemu vm.Machine, back <-chan struct{}, shared []pee
 	m.a.ctx = t.Context()
 	m.setState(sourceDoing(t, migration.Flip))
 	return m
+}
+
+// soonAgain has a switch tried again as soon as a lane is ready.
+func soonAgain(t *testing.T) {
+	pause := flipAgain
+	flipAgain = time.Millisecond
+	t.Cleanup(func() { flipAgain = pause })
 }
 
 // looked is a QEMU whose copy goes on, and that tells of each look at it.
@@ -140,5 +152,47 @@ func TestCopyOnKeepsTheReport(t *testing.T) {
 	}
 	if got, want := steps(m), []string{"journal: flip begins", "journal: pause begins", "journal: let go"}; !slices.Equal(got, want) {
 		t.Errorf("steps %q, want %q", got, want)
+	}
+}
+
+// TestFlipIsNotTriedForGood: a switch that begins again and again, and comes to nothing each time, is given up: after
+// some tries, between which it waits for longer and longer, or after as long as a copy may take that gets no nearer.
+func TestFlipIsNotTriedForGood(t *testing.T) {
+	for _, c := range []struct {
+		look        time.Duration // what each takes
+		took        time.Duration
+		tries, more string
+	}{{0, 31 * time.Second, "6 times in 31s", "no path to rome is configured"}, {4 * time.Second, 30 * time.Second, "4 times in ", "rome did not answer"}} {
+		m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+		m.plan.Transfer, m.a.config.Patience = "qemu-tcp", time.Hour
+		m.a.detours = detour.New("", config.Network{}, nil)
+		synctest.Test(t, func(t *testing.T) {
+			m.guest.RunsIn(&looked{halted{stuck{gone: gone{done: make(chan struct{})}}}, func() { time.Sleep(c.look) }})
+			m.a.ctx = t.Context()
+			begun := time.Now()
+			agenttest.Refused(t, c.tries, m.flip(t.Context()), migration.CodePeer, c.tries, "could not go: rome did not answer", c.more)
+			if took := time.Since(begun); took < c.took || slices.Contains(steps(m), "flip route") {
+				t.Errorf("%s: it took %v: %v", c.tries, took, steps(m))
+			}
+		})
+	}
+}
+
+// TestSteady: lanes that were ready for a while, and were silent for a moment, are asked for all of it again.
+func TestSteady(t *testing.T) {
+	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+	may := make(chan struct{})
+	if laned(t, m, may); m.steady() {
+		t.Error("steady, and no lane was ever open")
+	}
+	m.work.steadiness = steadiness{asked: time.Hour, since: time.Now().Add(-time.Minute)}
+	if m.steady() || !m.work.steadiness.since.IsZero() {
+		t.Errorf("it goes on: %+v", m.work.steadiness)
+	}
+	close(may)
+	m.work.steadiness = steadiness{}
+	waitFor(t, "a lane is ready", m.steady)
+	if m.work.steadiness.asked = time.Hour; m.steady() {
+		t.Error("steady for an hour")
 	}
 }

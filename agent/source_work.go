@@ -94,6 +94,7 @@ type sourceWork struct {
 	left         policy.Left        // of it, by QEMU's own transfers
 	handling     policy.Handling    // of pages
 	throttling   policy.Throttling
+	steadiness   steadiness
 	early        bool // the rest of memory follows the guest
 	barely       bool // memory's rounds get no shorter, see seeBarely
 	barelyTold   bool

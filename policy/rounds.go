@@ -7,6 +7,7 @@ import "time"
 type Rounds struct {
 	round        int64
 	began        time.Duration // the present one
+	anew         bool          // by another clock than the next look's
 	firstTook    time.Duration // 0: the first has not ended
 	firstRead    uint64        // Look.Read as it ended
 	firstSent    time.Duration // when that was sent, since the copy began; 0: it was not
@@ -14,18 +15,22 @@ type Rounds struct {
 	ahead        int64         // the one that was under way when ReadAhead was first called; 0: it was not
 }
 
-// See takes a look, at a time since the copy began.
+// Anew says that times of the looks to come are since now: for how long the present round has gone on is not known
+// then.
+func (r *Rounds) Anew() { r.anew = true }
+
+// See takes a look, at a time since the copy began, or Anew was called.
 func (r *Rounds) See(at time.Duration, round int64) {
 	if round <= r.round {
 		return
 	}
-	if ended := round - r.round; r.round > 0 {
+	if ended := round - r.round; r.round > 0 && !r.anew {
 		r.before, r.took = r.took, (at-r.began)/time.Duration(ended)
 	}
 	if round > 1 && r.firstTook == 0 {
 		r.firstTook = at
 	}
-	r.round, r.began = round, at
+	r.round, r.began, r.anew = round, at, false
 }
 
 // shrinking is the share of the round before below which a round still gets shorter.

@@ -35,6 +35,27 @@ func TestRoundsEnough(t *testing.T) {
 	}
 }
 
+// TestRoundsAnew: a copy that goes on after its first wait has looks of another clock; a round that it was in the
+// middle of says nothing.
+func TestRoundsAnew(t *testing.T) {
+	var r Rounds
+	see := func(ms, round int64) bool {
+		at := time.Duration(ms) * time.Millisecond
+		r.See(at, round)
+		return r.Enough(at, 300*time.Millisecond)
+	}
+	see(10, 1)
+	see(9000, 2)
+	see(11000, 3)
+	r.Anew()
+	if see(10, 3) || see(60, 4) || see(1100, 5) {
+		t.Errorf("enough, and the last whole round took a second: %+v", r)
+	}
+	if !see(1150, 6) {
+		t.Errorf("not enough, and the last round took 50 ms: %+v", r)
+	}
+}
+
 // TestRoundsCaughtUp: what the rest of hybrid waits for, once all is read ahead in the second round.
 func TestRoundsCaughtUp(t *testing.T) {
 	type look struct{ at, round int64 }
