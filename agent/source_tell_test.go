@@ -160,8 +160,12 @@ func TestExpected(t *testing.T) {
 	}
 	taken, looks := make(chan bool, 1), make(chan struct{})
 	taken <- false
-	m.work.guard.Store(addresses.Watch(t.Context(), migration.Bare(m.plan.Next), time.Millisecond, func(context.Context, netip.Addr) (string, bool) {
-		looks <- struct{}{}
+	m.work.guard.Store(addresses.Watch(t.Context(), migration.Bare(m.plan.Next), time.Millisecond, func(ctx context.Context, _ netip.Addr) (string, bool) {
+		select {
+		case looks <- struct{}{}:
+		case <-ctx.Done(): // nobody looks any more
+			return "", false
+		}
 		used := <-taken
 		taken <- used
 		return "52:54:00:00:00:99", used
@@ -191,7 +195,6 @@ func TestExpected(t *testing.T) {
 	if look(); ask(2) {
 		t.Error("free, and somebody has it")
 	}
-	go func() { <-looks }()
 	m.work.guard.Load().Stop()
 	if m.work.guard.Store(nil); ask(2) {
 		t.Error("free, and the handover has begun")
