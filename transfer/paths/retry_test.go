@@ -63,7 +63,7 @@ func TestWhoIsWaitedForAsksSoon(t *testing.T) {
 	s := NewSender(context.Background(), SenderConfig{Identity: identity, Lanes: []Lane{{Path: "a", Open: open}}})
 	defer func() {
 		s.Close() //nolint:errcheck // a lane was closed before
-		<-r.Done()
+		r.Close() //nolint:errcheck // no last word comes where the test is left out
 	}()
 	await := func(conn net.Conn, what string) {
 		for until := time.Now().Add(5 * time.Second); leastRetryOf(t, conn) >= 2*leastRetry; time.Sleep(time.Millisecond) {
