@@ -32,6 +32,7 @@ func stand(t *testing.T) (pid int, name string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
+	need.Started(t, command)
 	return command.Process.Pid, name
 }
 
