@@ -27,6 +27,7 @@ import (
 	"godwit/agent/talk"
 	"godwit/agent/written"
 	"godwit/internal/clock"
+	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -244,6 +245,7 @@ func livesIn(t *testing.T, dir string) (ended <-chan struct{}) {
 		cmd.Process.Kill() //nolint:errcheck // it may have ended
 		<-over
 	})
+	need.Started(t, cmd)
 	if err := os.WriteFile(filepath.Join(dir, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		t.Fatal(err)
 	}
