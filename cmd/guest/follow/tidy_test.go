@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,14 +75,24 @@ func TestUnableOneCostsNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	announceTo(t)
+	lost := make(chan struct{})
 	late := time.AfterFunc(4*time.Second, func() { // when it has been announced again
+		defer close(lost)
 		nft(t, "table inet late { chain in { type filter hook input priority 0; ip saddr "+from.String()+" drop; }; }")
 	})
+	early := sync.OnceValue(func() bool { // what was begun is awaited, and taken back
+		if late.Stop() {
+			return true
+		}
+		<-lost
+		nft(t, "delete table inet late")
+		return false
+	})
+	t.Cleanup(func() { early() })
 	joins := await(t, 5*time.Second, 5, 6, 7)
-	if late.Stop() {
+	if early() {
 		t.Fatal("the wait ended early")
 	}
-	nft(t, "delete table inet late")
 	if joins.Joined != 1 || len(joins.Unable) != 1 || joins.Unable[0].Remote.String() != deaf.LocalAddr().String() || len(joins.Endpoints) == 0 {
 		t.Fatalf("got %+v, want one joined, the deaf one unable, and announcements again", joins)
 	}
