@@ -46,15 +46,18 @@ func farApart(t *testing.T, after time.Duration) (here, there netip.AddrPort, jo
 	return at(0), at(1), join
 }
 
-// freePort is one of loopback that nobody has.
-func freePort(t *testing.T) netip.AddrPort {
+// freePorts are two of loopback that nobody has.
+func freePorts(t *testing.T) (ports [2]netip.AddrPort) {
 	t.Helper()
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
+	for i := range ports {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close() // not before both are known: they are not to be the same
+		ports[i] = c.LocalAddr().(*net.UDPAddr).AddrPort()
 	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+	return ports
 }
 
 // farEnds are two of one tunnel in user space, far from each other, of which the first begins again where handshakes cross.
@@ -69,7 +72,7 @@ func farEnds(t *testing.T, oneWay time.Duration) (tuns [2]*tuntest.ChannelTUN, l
 		x, y := a.PublicKey(), b.PublicKey()
 		return bytes.Compare(x[:], y[:])
 	})
-	local = [2]netip.AddrPort{freePort(t), freePort(t)}
+	local = freePorts(t)
 	remote := [2]netip.AddrPort{relayA, relayB}
 	join(local[0], local[1])
 	for i := range tuns {

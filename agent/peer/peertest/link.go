@@ -46,18 +46,18 @@ func Silent(t *testing.T, from, to string) (link *peer.Link, serve func(context.
 		}
 		return id
 	}
+	theirs, ours := identity(to), identity(from)
 	ln, err := net.Listen("tcp", netip.AddrPortFrom(Loopback, 0).String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := netip.MustParseAddrPort(ln.Addr().String())
-	ln.Close()
-	link = peer.NewLink(identity(from), to, at.Port(), []peer.Path{{Name: "lo", Local: Loopback, Remote: Loopback}})
+	ln.Close() // at once before Link takes it again: another process may choose the same
+	link = peer.NewLink(ours, to, at.Port(), []peer.Path{{Name: "lo", Local: Loopback, Remote: Loopback}})
 	t.Cleanup(link.Close)
-	there := identity(to)
 	return link, func(ctx context.Context, handler http.Handler, stream func(*peer.Stream)) {
 		t.Helper()
-		if err := peer.Serve(ctx, there, []netip.AddrPort{at}, handler, stream, slog.New(slog.DiscardHandler)); err != nil {
+		if err := peer.Serve(ctx, theirs, []netip.AddrPort{at}, handler, stream, slog.New(slog.DiscardHandler)); err != nil {
 			t.Error(err)
 		}
 	}
