@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -140,10 +141,14 @@ func TestStepsAfterAnAbort(t *testing.T) {
 
 // TestStepsAboutAGuestWhoseTurnComes: of an evacuation's guests the last ones begin to move late.
 func TestStepsAboutAGuestWhoseTurnComes(t *testing.T) {
-	var aborted atomic.Int32
+	aborts, looked := make(chan struct{}, 10), make(chan struct{})
+	looks := sync.OnceFunc(func() { close(looked) })
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/migrations/{id}/abort", func(http.ResponseWriter, *http.Request) { aborted.Add(1) })
-	mux.HandleFunc("GET /v1/processes", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("{}")) }) //nolint:errcheck // the client tells
+	mux.HandleFunc("POST /v1/migrations/{id}/abort", func(http.ResponseWriter, *http.Request) { aborts <- struct{}{} })
+	mux.HandleFunc("GET /v1/processes", func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte("{}")) //nolint:errcheck // the client tells
+		looks()
+	})
 	r := aRun()
 	r.hasWeb(t, mux)
 	_, done := r.turn("web")
@@ -155,13 +160,14 @@ func TestStepsAboutAGuestWhoseTurnComes(t *testing.T) {
 	r.mu.Lock()
 	r.moves = append(r.moves, m)
 	r.mu.Unlock()
-	time.Sleep(50 * time.Millisecond)
+	<-aborts // else the test's time is over
+	<-looked
 	close(m.done)
 	done()
 	r.wg.Wait()
 	// Of the QEMU there is to say that there was none.
-	if aborted.Load() != 1 || len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "no QEMU of web") {
-		t.Errorf("aborted %d times, troubles %q", aborted.Load(), r.troubles)
+	if len(aborts) != 0 || len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "no QEMU of web") {
+		t.Errorf("aborted %d times, troubles %q", 1+len(aborts), r.troubles)
 	}
 }
 
