@@ -96,16 +96,23 @@ func TestIperf3(t *testing.T) {
 	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
 	listens(t, g, 5201)
 	c := client(t, g)
-	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 40e6})
-	time.Sleep(500 * time.Millisecond)
-	from := now()
-	time.Sleep(time.Second)
-	to := now()
-	r := end(t, c, "x")
-	mbps, ok := r.Mbps(from, to)
-	if !r.Survived || !ok || mbps < 30 || mbps > 50 {
-		t.Errorf("survived %v, %.1f Mbit/s, %v\n%s", r.Survived, mbps, ok, r.Output)
+	for try := range tries {
+		begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 40e6})
+		time.Sleep(500 * time.Millisecond)
+		from := now()
+		time.Sleep(time.Second)
+		to := now()
+		r := end(t, c, "x")
+		mbps, ok := r.Mbps(from, to)
+		if r.Survived && ok && mbps >= 30 && mbps <= 50 {
+			return
+		}
+		t.Logf("try %d: survived %v, %.1f Mbit/s, %v\n%s", try, r.Survived, mbps, ok, r.Output)
+		if !r.Survived {
+			break
+		}
 	}
+	t.Error("it did not survive, or had its rate in no try")
 }
 
 // TestInterruptOfATerminal: it goes to the processes of the lab's own group, of which these are none.
