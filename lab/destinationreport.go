@@ -67,13 +67,17 @@ func (r *run) fillUntold(out *report.Migration, m *move) {
 }
 
 // fillHeard fills in what was heard of a migration before its source's agent was silent for good: what was foreseen as it
-// started, and, where its destination does not tell more, what `auto` had become, and its phases.
+// started, and, where its destination does not tell more, what `auto` had become, its phases, and whether the guest was
+// paused.
 func (r *run) fillHeard(out *report.Migration, m *move) {
 	if m.early != nil {
 		out.Predicted = predicted(m.early)
 	}
 	if m.told() != nil {
 		return
+	}
+	if out.Outcome == report.Aborted {
+		out.WhyNull["vm_downtime_ms"] = whyUndone(m.stood || m.stopped() != 0)
 	}
 	if early := m.early; early != nil {
 		out.To, out.Mode, out.Transfer, out.Network = early.To, early.Mode, early.Transfer, early.Network

@@ -28,6 +28,7 @@ const leaderlessFor = 5 * time.Second
 type leaderless struct {
 	outcome report.Outcome // "": the guest may run at the destination
 	since   time.Time
+	stood   bool // the guest was seen to stand still at the source
 }
 
 // bothSides is how the two hosts of such a migration stand.
@@ -39,6 +40,7 @@ type bothSides struct {
 
 // see takes in a look, and gives the outcome if it is one by now, and why.
 func (l *leaderless) see(now time.Time, at bothSides) (report.Outcome, string) {
+	l.stood = l.stood || at.source != vm.Running && at.source != ""
 	outcome := report.Outcome("")
 	switch {
 	case at.there:
@@ -51,7 +53,7 @@ func (l *leaderless) see(now time.Time, at bothSides) (report.Outcome, string) {
 		outcome = report.InDoubt
 	}
 	if outcome != l.outcome {
-		*l = leaderless{outcome, now}
+		l.outcome, l.since = outcome, now
 	}
 	if outcome == "" || now.Sub(l.since) < leaderlessFor {
 		return "", ""
@@ -82,6 +84,9 @@ func (r *run) leaderless(ctx context.Context, host *hostAgent, m *move, seen *le
 		return false
 	}
 	m.judge(outcome, migration.CodeAgent, why)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stood = seen.stood
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,9 @@ func TestLeaderless(t *testing.T) {
 		if got != c.want || after != c.after {
 			t.Errorf("%s: %q after %d looks, not %q after %d", name, got, after, c.want, c.after)
 		}
+		if stood := slices.ContainsFunc(c.looks, func(at bothSides) bool { return at.source == vm.Paused }); l.stood != stood {
+			t.Errorf("%s: it stood still: %v", name, l.stood)
+		}
 	}
 }
 
@@ -72,6 +76,20 @@ func TestNobodyLeads(t *testing.T) {
 	want := []report.Phase{{Name: "check", StartS: 0, EndS: 1}, {Name: "prepare", StartS: 1, EndS: 2}, {Name: "copy", StartS: 2, EndS: 8}}
 	if !slices.Equal(got.Phases, want) {
 		t.Errorf("phases %+v, want %+v", got.Phases, want)
+	}
+	for _, c := range []struct {
+		stood  bool
+		events []record.Event
+		why    string
+	}{
+		{false, nil, report.NotPaused},
+		{true, nil, "does not tell until when"},
+		{false, []record.Event{{Name: migration.SourceSuspend, At: at(5)}}, "does not tell until when"},
+	} {
+		m.stood, m.events = c.stood, c.events
+		if got := r.migrationReport(t.Context(), m).WhyNull["vm_downtime_ms"]; !strings.HasSuffix(got, c.why) {
+			t.Errorf("seen to stand still %v, %d events: no VM downtime, as %q, want %q", c.stood, len(c.events), got, c.why)
+		}
 	}
 	m.early, m.started = nil, nil
 	if got := r.migrationReport(t.Context(), m); got.Mode != "auto" || got.Predicted != nil || len(got.Phases) != 0 {
@@ -177,7 +195,7 @@ func TestLeaderlessHearsTheDestination(t *testing.T) {
 			r.w.agents["b"] = anAgent(t, "b", c.answer)
 		}
 		m := &move{guest: "web", from: "a", to: "b", id: "m-00000001", step: &scenario.Migrate{Guest: "web", To: "b"}}
-		seen := leaderless{report.Failed, time.Now().Add(-time.Minute)} // the source's QEMU is gone
+		seen := leaderless{outcome: report.Failed, since: time.Now().Add(-time.Minute)} // the source's QEMU is gone
 		if got := r.leaderless(t.Context(), source, m, &seen); got != c.want || got != (m.judged == report.Failed) {
 			t.Errorf("%s: %v, %q", name, got, m.judged)
 		}

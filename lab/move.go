@@ -36,6 +36,7 @@ type move struct {
 	judged     report.Outcome     // by the lab, where nobody is left to tell; and why
 	judgedWhy  string
 	judgedCode migration.Code // of that, for programs; "": none fits
+	stood      bool           // the guest was seen to stand still at its source, where nobody was left to tell
 	progress   record.CopyProgress
 	wire       []wireSample
 	pages      []pageLook

@@ -22,12 +22,17 @@ func fillVMDowntime(out *report.Migration, m *move, rep *record.Report) {
 		out.VMDowntimeMS = &ms
 	case rep.Outcome == migration.Completed:
 		out.WhyNull["vm_downtime_ms"] = seeNotes("the guest's own counter was not heard on both sides", rep.Notes)
-	case rep.Outcome != migration.Aborted:
-	case stopped != 0:
-		out.WhyNull["vm_downtime_ms"] = "the guest stood still before all was undone, and its agent does not tell until when"
-	case rep.Paused == 0:
-		out.WhyNull["vm_downtime_ms"] = report.NotPaused
+	case rep.Outcome == migration.Aborted && (stopped != 0 || rep.Paused == 0):
+		out.WhyNull["vm_downtime_ms"] = whyUndone(stopped != 0)
 	}
+}
+
+// whyUndone is why a migration that was undone has no VM downtime, by whether the guest stood still in it.
+func whyUndone(stood bool) string {
+	if stood {
+		return "the guest stood still before all was undone, and its agent does not tell until when"
+	}
+	return report.NotPaused
 }
 
 // stopped is when the source's agent stopped the guest last, unix ns; 0: it did not.
