@@ -36,6 +36,7 @@ type bothSides struct {
 	source vm.Status // what the source's QEMU says of the guest; "": it has ended
 	there  bool      // the destination has it run
 	heard  bool      // the destination said whether it has
+	alone  bool      // the source's QEMU may change that with nobody who leads it
 }
 
 // see takes in a look, and gives the outcome if it is one by now, and why.
@@ -43,7 +44,7 @@ func (l *leaderless) see(now time.Time, at bothSides) (report.Outcome, string) {
 	l.stood = l.stood || at.source != vm.Running && at.source != ""
 	outcome := report.Outcome("")
 	switch {
-	case at.there:
+	case at.there, at.alone:
 	case at.source == vm.Running: // it is stopped before it is let go, and never goes on after that
 		outcome = report.Aborted
 	case !at.heard:
@@ -65,21 +66,20 @@ func (l *leaderless) see(now time.Time, at bothSides) (report.Outcome, string) {
 	}[outcome]
 }
 
-// leaderless judges a migration whose source's agent is gone for good, and says whether it has its outcome. Where
-// QEMU sends memory to the other QEMU itself it goes on without any agent: that is not judged.
+// leaderless judges a migration whose source's agent is gone for good, and says whether it has its outcome.
 func (r *run) leaderless(ctx context.Context, host *hostAgent, m *move, seen *leaderless) bool {
-	if m.step.InsecureTransfer || r.startsAgain(host.host.Name, m.guest) {
+	if r.startsAgain(host.host.Name, m.guest) {
 		return false
 	}
 	ask, cancel := context.WithTimeout(ctx, lastWordTime)
 	defer cancel()
 	rep, err := r.w.agents[r.resolve(m)].client.Report(ask, m.id)
 	heard := !api.Unanswered(err) // that it knows of no such migration is a word, too
-	source, err := host.statusOf(ask, m.guest)
+	source, alone, err := host.standsOf(ask, m.guest)
 	if err != nil { // its monitor did not answer in time
 		return false
 	}
-	outcome, why := seen.see(time.Now(), bothSides{source, rep.Resumed != 0, heard})
+	outcome, why := seen.see(time.Now(), bothSides{source, rep.Resumed != 0, heard, alone})
 	if outcome == "" {
 		return false
 	}
@@ -187,17 +187,35 @@ func (r *run) toCome(such func(*scenario.Step) bool) bool {
 	return false
 }
 
-// statusOf asks the guest's QEMU on this host itself; "": there is none.
-func (h *hostAgent) statusOf(ctx context.Context, guest string) (vm.Status, error) {
+// standsOf asks the guest's QEMU on this host itself how it stands; "": there is none. alone says that this may change
+// with nobody who leads its migration: a QEMU that sends by connections of its own sends the last of a guest, and one
+// before 8.1 may stop it for that, without an agent.
+func (h *hostAgent) standsOf(ctx context.Context, guest string) (status vm.Status, alone bool, err error) {
 	pid, lives := qemusIn(netns.Processes(h.host.Namespace))[guest]
 	for dir, p := range h.qemus() {
 		if lives && p == pid {
-			status, err := lookOnce(ctx, dir)
+			status, alone, err = standsIn(ctx, dir)
 			if errors.Is(err, qemu.ErrGone) {
-				return "", nil
+				return "", false, nil
 			}
-			return status, err
+			return status, alone, err
 		}
 	}
-	return "", nil
+	return "", false, nil
+}
+
+// standsIn is standsOf the QEMU of a directory.
+func standsIn(ctx context.Context, dir string) (status vm.Status, alone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	l, err := qemu.Look(ctx, dir)
+	if err != nil {
+		return "", false, err
+	}
+	defer l.Close()
+	if status, err = l.Status(ctx); err != nil {
+		return "", false, err
+	}
+	sends, held, err := l.Sends(ctx)
+	return status, sends == vm.Device || status == vm.Running && !sends.Ended() && !held, err
 }

@@ -19,19 +19,24 @@ import (
 
 // TestLeaderless: a migration that nobody leads any more is what both sides show for a while.
 func TestLeaderless(t *testing.T) {
-	stays, stopped, dead := bothSides{vm.Running, false, true}, bothSides{vm.Paused, false, true}, bothSides{"", false, true}
+	stays, goes := bothSides{vm.Running, false, true, false}, bothSides{vm.Running, false, true, true}
+	stopped, dead := bothSides{vm.Paused, false, true, false}, bothSides{"", false, true, false}
 	for name, c := range map[string]struct {
 		looks []bothSides // one a second; the last goes on
 		want  report.Outcome
 		after int // looks
 	}{
 		"it runs on":                       {[]bothSides{stays}, report.Aborted, 5},
-		"it runs on, and nobody there":     {[]bothSides{{vm.Running, false, false}}, report.Aborted, 5},
+		"it runs on, and nobody there":     {[]bothSides{{vm.Running, false, false, false}}, report.Aborted, 5},
+		"it runs until QEMU stops it":      {[]bothSides{goes}, "", 0},
+		"QEMU stops it":                    {[]bothSides{goes, goes, goes, goes, goes, goes, stopped}, report.InDoubt, 11},
+		"QEMU failed to send it":           {[]bothSides{goes, goes, goes, stays}, report.Aborted, 8},
 		"it stands still":                  {[]bothSides{stopped}, report.InDoubt, 5},
-		"it stands still, nobody there":    {[]bothSides{{vm.Paused, false, false}}, "", 0},
+		"it stands still, and is sent":     {[]bothSides{{vm.Paused, false, true, true}}, "", 0},
+		"it stands still, nobody there":    {[]bothSides{{vm.Paused, false, false, false}}, "", 0},
 		"its QEMU is gone":                 {[]bothSides{dead}, report.Failed, 5},
-		"it came there":                    {[]bothSides{{vm.Paused, true, true}}, "", 0},
-		"it came there, gone here":         {[]bothSides{stopped, stopped, stopped, {"", true, true}}, "", 0},
+		"it came there":                    {[]bothSides{{vm.Paused, true, true, false}}, "", 0},
+		"it came there, gone here":         {[]bothSides{stopped, stopped, stopped, {"", true, true, false}}, "", 0},
 		"it was stopped, and went on":      {[]bothSides{stopped, stopped, stays}, report.Aborted, 7},
 		"it ran, stood still, and is gone": {[]bothSides{stays, stopped, stopped, dead}, report.Failed, 8},
 	} {
@@ -194,10 +199,12 @@ func TestLeaderlessHearsTheDestination(t *testing.T) {
 		if c.answer != nil {
 			r.w.agents["b"] = anAgent(t, "b", c.answer)
 		}
-		m := &move{guest: "web", from: "a", to: "b", id: "m-00000001", step: &scenario.Migrate{Guest: "web", To: "b"}}
-		seen := leaderless{outcome: report.Failed, since: time.Now().Add(-time.Minute)} // the source's QEMU is gone
-		if got := r.leaderless(t.Context(), source, m, &seen); got != c.want || got != (m.judged == report.Failed) {
-			t.Errorf("%s: %v, %q", name, got, m.judged)
+		for _, insecure := range []bool{false, true} { // whoever sent its memory
+			m := &move{guest: "web", from: "a", to: "b", id: "m-00000001", step: &scenario.Migrate{Guest: "web", To: "b", InsecureTransfer: insecure}}
+			seen := leaderless{outcome: report.Failed, since: time.Now().Add(-time.Minute)} // the source's QEMU is gone
+			if got := r.leaderless(t.Context(), source, m, &seen); got != c.want || got != (m.judged == report.Failed) {
+				t.Errorf("%s, insecure %v: %v, %q", name, insecure, got, m.judged)
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"godwit/internal/oneline"
 	"godwit/vm"
+	"godwit/vm/qemu/qmp"
 )
 
 // Status returns the guest's run state.
@@ -83,8 +84,12 @@ func (p *Process) ownStop(ctx context.Context, got vm.Status) (bool, error) {
 // capable says whether a migration capability is set. It asks QEMU, because the migration
 // may be older than this connection.
 func (p *Process) capable(ctx context.Context, name string) (bool, error) {
+	return capable(ctx, p.qmp, name)
+}
+
+func capable(ctx context.Context, client *qmp.Client, name string) (bool, error) {
 	var caps []capability
-	if err := p.qmp.Do(ctx, "query-migrate-capabilities", nil, &caps); err != nil {
+	if err := client.Do(ctx, "query-migrate-capabilities", nil, &caps); err != nil {
 		return false, err
 	}
 	return slices.Contains(caps, capability{name, true}), nil

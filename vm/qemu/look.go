@@ -49,6 +49,19 @@ func (l *Looker) Status(ctx context.Context) (vm.Status, error) {
 	return s.Status, err
 }
 
+// Sends is how far QEMU is with sending its guest. held says that it stops the guest for that only once its destination
+// has acknowledged it (vm.HoldAck), and not by itself.
+func (l *Looker) Sends(ctx context.Context) (status vm.MigrationStatus, held bool, err error) {
+	var m struct {
+		Status vm.MigrationStatus `json:"status"`
+	}
+	if err := l.qmp.Do(ctx, "query-migrate", nil, &m); err != nil {
+		return "", false, err
+	}
+	held, err = capable(ctx, l.qmp, "switchover-ack")
+	return m.Status, held, err
+}
+
 // Close lets go; QEMU goes on.
 func (l *Looker) Close() error { return l.qmp.Close() }
 
