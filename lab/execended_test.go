@@ -43,7 +43,11 @@ func guestLeaves(t *testing.T, r *run, n int, happens func(call int)) {
 // TestCommandThatEndsItsGuest: a command is not waited for once its guest has ended, and none can be begun there; where
 // the guest is nowhere as it moves, or is booted again, it is.
 func TestCommandThatEndsItsGuest(t *testing.T) {
-	moves, boots := func(r *run) { r.turn("web") }, func(r *run) { r.begun++ }
+	moves, boots := func(r *run) { r.turn("web") }, func(r *run) { r.toBoot("web", 1) }
+	others := func(r *run) {
+		r.begun++ // a flow that begins later, a step some time after a phase, a client on its way
+		r.toBoot("db", 1)
+	}
 	arrives := func(r *run, call int) {
 		if call == 2 {
 			r.w.moved("web", "b")
@@ -54,9 +58,7 @@ func TestCommandThatEndsItsGuest(t *testing.T) {
 	}
 	isNotBooted := func(r *run, call int) {
 		if call == 2 {
-			r.mu.Lock()
-			r.begun--
-			r.mu.Unlock()
+			r.toBoot("web", -1)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -67,13 +69,14 @@ func TestCommandThatEndsItsGuest(t *testing.T) {
 		want    string
 		told    bool // that it has ended
 	}{
-		"ends":              {answers: 2, asked: 1, told: true},
-		"had ended before":  {asked: 1, want: "the guest has ended"},
-		"ends as it begins": {answers: -1, asked: 1, told: true},
-		"moves":             {answers: 2, before: moves, happens: arrives, asked: 2},
-		"moves first":       {before: moves, happens: arrives, asked: 2},
-		"has just moved":    {answers: 2, happens: func(r *run, _ int) { r.w.moved("web", "b") }, asked: 1},
-		"is not booted":     {answers: 2, before: boots, happens: isNotBooted, asked: 3, told: true},
+		"ends":               {answers: 2, asked: 1, told: true},
+		"had ended before":   {asked: 1, want: "the guest has ended"},
+		"ends as it begins":  {answers: -1, asked: 1, told: true},
+		"moves":              {answers: 2, before: moves, happens: arrives, asked: 2},
+		"moves first":        {before: moves, happens: arrives, asked: 2},
+		"has just moved":     {answers: 2, happens: func(r *run, _ int) { r.w.moved("web", "b") }, asked: 1},
+		"others are to come": {answers: 2, before: others, asked: 1, told: true},
+		"is not booted":      {answers: 2, before: boots, happens: isNotBooted, asked: 3, told: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, asked, told := aRun(), 0, ""

@@ -111,7 +111,11 @@ func (r *run) killProcess(ctx context.Context, step *scenario.Step, host *hostAg
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil || !step.Kill.Restart {
 		return err
 	}
-	r.begin(func() { r.trouble(step, r.bootAgain(ctx, step.Kill, host)) })
+	r.toBoot(step.Kill.QEMU, 1)
+	r.begin(func() {
+		defer r.toBoot(step.Kill.QEMU, -1)
+		r.trouble(step, r.bootAgain(ctx, step.Kill, host))
+	})
 	return nil
 }
 

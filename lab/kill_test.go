@@ -130,3 +130,25 @@ func TestKillBetweenMoves(t *testing.T) {
 		}
 	}
 }
+
+// TestGuestThatIsToBootAgain: it has not ended for those who ask for it, until it has booted or never will.
+func TestGuestThatIsToBootAgain(t *testing.T) {
+	r := aRun()
+	web := exec.Command("sleep", "60")
+	if err := web.Start(); err != nil {
+		t.Fatal(err)
+	}
+	step := &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Restart: true, RestartAfter: time.Hour}}
+	if err := r.killProcess(t.Context(), step, nil, web.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	web.Wait() //nolint:errcheck // it was killed
+	if r.stays("web") || !r.stays("db") {
+		t.Errorf("its boot is to come: it stays %v, another %v", r.stays("web"), r.stays("db"))
+	}
+	close(r.ending)
+	r.wg.Wait()
+	if !r.stays("web") || len(r.troubles) != 0 {
+		t.Errorf("the run has ended: it stays %v, %q", r.stays("web"), r.troubles)
+	}
+}

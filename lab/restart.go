@@ -61,6 +61,16 @@ func (r *run) bootAgain(ctx context.Context, k *scenario.Kill, host *hostAgent) 
 	return nil
 }
 
+// toBoot counts a guest's boots to come: n more, or, below 0, fewer.
+func (r *run) toBoot(guest string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.booting == nil {
+		r.booting = map[string]int{}
+	}
+	r.booting[guest] += n
+}
+
 // deadWait is how long an agent may take to see that a guest's QEMU is gone.
 const deadWait = 5 * time.Second
 

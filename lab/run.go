@@ -69,6 +69,7 @@ type run struct {
 	handed   chan struct{} // a handover is done: edges and guests are to be compared before another move begins
 	links    linkWindow    // while traffic ran
 	held     holdings
+	booting  map[string]int                 // by guest: boots to come after its QEMU was killed
 	boots    map[string]int                 // how often a guest's own counters began anew
 	programs map[string]uint64              // which start of a guest's program its counters were of last
 	tunnels  map[string]map[tunnelEnds]bool // by guest: all that led to or from it
