@@ -43,12 +43,12 @@ type span struct{ from, to int64 }
 
 // startFlow connects a flow to where its guest is now.
 func (r *run) startFlow(ctx context.Context, t scenario.Traffic) error {
-	info, err := r.guestInfo(ctx, t.Guest)
+	addresses, err := r.whereIs(ctx, t.Guest)
 	if err != nil {
 		return fmt.Errorf("traffic %s: %w", t.Name, err)
 	}
-	target, ok := info.Addresses[0].Prefix.Addr(), true
-	for _, a := range info.Addresses {
+	target, ok := addresses[0].Prefix.Addr(), true
+	for _, a := range addresses {
 		if a.Prefix.Addr().Is6() == (t.Family == "v6") {
 			target = a.Prefix.Addr()
 			break
@@ -96,7 +96,7 @@ func (r *run) iperf3Server(ctx context.Context, t scenario.Traffic) (port uint16
 	}
 	command := fmt.Sprintf("for i in $(seq 100); do grep -q ':%04X 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 2", port)
 	if port == traffic.PortIperf3 {
-		if g, _ := r.w.scenario.Guest(t.Guest); g.Agent == "dhcp" {
+		if g, _ := r.w.scenario.Guest(t.Guest); g.Agent == "dhcp" || r.w.agentOf(t.Guest).goneForGood() {
 			return port, nil // nobody can be asked
 		}
 	} else {
@@ -164,10 +164,15 @@ func (r *run) startLate(ctx context.Context, t scenario.Traffic) error {
 	return err
 }
 
-// keepStarting starts a flow, again and again for that long.
+// keepStarting starts a flow, again and again for that long; an agent that is to start again is awaited first.
 func (r *run) keepStarting(ctx context.Context, t scenario.Traffic, patience time.Duration) error {
 	err := r.startFlow(ctx, t)
-	for begun := time.Now(); err != nil && time.Since(begun) < patience && clock.Sleep(ctx, 200*time.Millisecond); {
+	for begun := time.Now(); err != nil && clock.Sleep(ctx, 200*time.Millisecond); {
+		if r.w.agentOf(t.Guest).starting() {
+			begun = time.Now()
+		} else if time.Since(begun) >= patience {
+			break
+		}
 		err = r.startFlow(ctx, t)
 	}
 	return err

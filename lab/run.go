@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"godwit/agent/api"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
@@ -69,6 +68,7 @@ type run struct {
 	handed   chan struct{} // a handover is done: edges and guests are to be compared before another move begins
 	links    linkWindow    // while traffic ran
 	held     holdings
+	known    map[string][]migration.Address // by guest: its addresses as its agent told them last
 	booting  map[string]int                 // by guest: boots to come after its QEMU was killed
 	boots    map[string]int                 // how often a guest's own counters began anew
 	programs map[string]uint64              // which start of a guest's program its counters were of last
@@ -347,22 +347,6 @@ func (r *run) overAt(m *move) time.Time {
 	default:
 	}
 	return time.Now()
-}
-
-// guestInfo asks the agent that has the guest.
-func (r *run) guestInfo(ctx context.Context, name string) (api.GuestInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	host, err := r.w.agentOf(name).client.Host(ctx)
-	if err != nil {
-		return api.GuestInfo{}, err
-	}
-	for _, g := range host.Guests {
-		if g.Name == name {
-			return g, nil
-		}
-	}
-	return api.GuestInfo{}, fmt.Errorf("guest %s: not on %s", name, host.Host)
 }
 
 // linkWindow counts what links dropped because a queue was full, and what their devices
