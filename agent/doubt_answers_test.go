@@ -197,7 +197,7 @@ func TestWordsOfADoubt(t *testing.T) {
 		here, there string
 		ways        string // the last; "": nothing is to be decided
 	}{
-		"nobody answers":               {false, talk.LandingAnswer{}, silent, "it is paused", "no answer", "--take-back, after rome"},
+		"nobody answers":               {false, talk.LandingAnswer{}, silent, "it is paused", "no answer", "--take-back --fenced, once rome"},
 		"it is gone there":             {false, gone, nil, "it is paused", "its QEMU is gone", "godwit recover m-00000001 --take-back"},
 		"it may run there":             {false, talk.LandingAnswer{Landing: migration.Waiting}, nil, "it is paused", "rome", ""},
 		"gone here":                    {true, talk.LandingAnswer{}, silent, "nothing to take back", "no answer", "move STATE/journal/m-00000001.journal away"},

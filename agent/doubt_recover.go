@@ -115,7 +115,15 @@ func (m *outgoing) ways(d api.Doubt) (risk string, ways []string) {
 		return "the guest goes back to the moment of the switch: what it did on " + to + " since, if it ran, is lost", []string{"godwit recover " + d.ID + " --take-back"}
 	}
 	return fmt.Sprintf("if the guest runs on %s it will run twice until the two hosts hear of each other; then the one on %s is ended, and what it did since the switch is lost", to, to),
-		[]string{back, "godwit recover " + d.ID + " --take-back, after " + to + " or the guest's QEMU there was switched off"}
+		[]string{back, "godwit recover " + d.ID + " --take-back" + m.a.onceOff(to)}
+}
+
+// onceOff ends the command that decides about a host which does not answer: it is not refused as it is typed.
+func (a *Agent) onceOff(host string) string {
+	if a.config.Fence != "" {
+		return ": the fence is asked whether " + host + " is off"
+	}
+	return " --fenced, once " + host + " or the guest's QEMU there is off"
 }
 
 // doubt is what a destination knows whose QEMU is gone, or whose guest misses pages.

@@ -363,16 +363,20 @@ func TestNothingLeadsOutOfNoDoubt(t *testing.T) {
 		word  string // of the last way
 	}{
 		"it may be taken back":       {false, api.Doubt{Proven: true}, "--take-back"},
-		"nobody answers":             {false, api.Doubt{}, "--take-back, after"},
+		"nobody answers":             {false, api.Doubt{}, "--take-back --fenced, once rome"},
 		"it is gone on both hosts":   {true, api.Doubt{Proven: true}, "--give-up, on rome"},
 		"it is gone, nobody answers": {true, api.Doubt{}, "move STATE/journal/m-00000001.journal away"},
 		"it runs there":              {true, api.Doubt{Alive: true}, ""},
 	} {
-		m := &outgoing{plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}, guest: here(c.ended)}
+		m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}, guest: here(c.ended)}
 		c.doubt.ID = m.plan.ID
 		risk, ways := m.ways(c.doubt)
 		if (risk == "") != (c.word == "") || !strings.Contains(strings.Join(ways[max(len(ways)-1, 0):], ""), c.word) {
 			t.Errorf("%s: %q, %q", name, risk, ways)
 		}
+	}
+	m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris", Fence: "/usr/local/sbin/fence"}), plan: migration.Plan{To: "rome"}, guest: here(false)}
+	if _, ways := m.ways(api.Doubt{ID: "m-00000001"}); len(ways) != 2 || !strings.Contains(ways[1], "m-00000001 --take-back: the fence is asked") {
+		t.Errorf("with a fence: %q", ways)
 	}
 }

@@ -92,8 +92,8 @@ func (a *Agent) awaitHeard(ctx context.Context, g *guests.Guest) error {
 			return nil
 		}
 		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
-			"migrate guest %s: %v; it could be taken back there, so it is not moved on: bring %s or a path to it back, or, when that host is off, `godwit recover %s --keep`",
-			g.Name(), last, u.From, g.Name())}
+			"migrate guest %s: %v; it could be taken back there, so it is not moved on: bring %s or a path to it back, or say godwit recover %s --keep%s",
+			g.Name(), last, u.From, g.Name(), a.onceOff(u.From))}
 	}
 }
 
@@ -147,7 +147,7 @@ func (a *Agent) unheardDoubts(ctx context.Context, about string) []api.Doubt {
 			Risk: fmt.Sprintf("if it is kept here and moved on, and %s takes it back nevertheless, it runs twice", h.Unheard.From),
 			Ways: []string{
 				"bring " + h.Unheard.From + " or a path to it back: that ends this by itself",
-				"godwit recover " + h.Unheard.Migration + " --keep, after " + h.Unheard.From + " or the guest's QEMU there was switched off"},
+				"godwit recover " + h.Unheard.Migration + " --keep" + a.onceOff(h.Unheard.From)},
 		})
 	}
 	return out

@@ -83,7 +83,7 @@ func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
 			}
 			continue
 		}
-		agenttest.Refused(t, c.name, err, migration.CodeBusy, "paris", c.word, "recover web --keep")
+		agenttest.Refused(t, c.name, err, migration.CodeBusy, "paris", c.word, "recover web --keep --fenced, once paris")
 		if kept.Unheard == nil {
 			t.Errorf("%s: forgotten", c.name)
 		}
@@ -110,7 +110,7 @@ func TestKeptByAPersonsWord(t *testing.T) {
 	a.links["paris"].Close()
 	a.config.Peers, a.links = a.config.Peers[:0], map[string]*peer.Link{}
 	doubts, err := a.doubts(t.Context(), "web")
-	if err != nil || len(doubts) != 1 || doubts[0].ID != "m-00000001" || !strings.Contains(strings.Join(doubts[0].Ways, " "), "--keep") {
+	if err != nil || len(doubts) != 1 || doubts[0].ID != "m-00000001" || !strings.Contains(strings.Join(doubts[0].Ways, " "), "--keep --fenced, once paris") {
 		t.Fatalf("%+v, %v", doubts, err)
 	}
 	agenttest.Refused(t, "no word", a.keepGuest(t.Context(), "m-00000001", api.TakeBack{}), migration.CodeUsage, "--fenced")
