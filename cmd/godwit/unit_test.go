@@ -86,6 +86,20 @@ func TestInstall(t *testing.T) {
 	}
 }
 
+// TestCopiedByHand: the README's unit lies where `make install` puts its own, and not where it would hide that one;
+// docs/agent.md removes what the README copied.
+func TestCopiedByHand(t *testing.T) {
+	for path, want := range map[string]string{
+		"../../Makefile":      `install -D -m 644 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system" packaging/godwit.service`,
+		"../../README.md":     "\ninstall godwit /usr/local/bin && install -D -m 644 -t /usr/local/lib/systemd/system godwit.service\n",
+		"../../docs/agent.md": "`rm /usr/local/bin/godwit /usr/local/lib/systemd/system/godwit.service`",
+	} {
+		if data, err := os.ReadFile(path); err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("%s has not %q: %v", path, want, err)
+		}
+	}
+}
+
 // runMake makes a target of the Makefile of a source, where all is built; files are those of the system then.
 func runMake(t *testing.T, source, system string, args ...string) (files []string) {
 	t.Helper()
