@@ -27,7 +27,9 @@ func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
 			"limit %s: no such migration leaves host %s now; limit it on its source, while it is under way, see `godwit history`", id, a.config.Host)}
 	}
 	if m.itself != "" {
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: with transfer %s QEMU sends by itself, and its limit stays", id, m.itself)}
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"limit %s: by %s, as with any --insecure-transfer, QEMU sends by itself, and its limit stays; `godwit abort %s`, and begin it again with --bandwidth",
+			id, m.itself, id)}
 	}
 	m.bandwidth.Set(want.Bandwidth)
 	note := "bandwidth is not limited any more"

@@ -236,5 +236,6 @@ func TestLimitedAsItIsChecked(t *testing.T) {
 	}
 	check.Wait()
 	m.itself = itselfBy(migration.Plan{Transfer: "qemu-mptcp"})
-	agenttest.Refused(t, "QEMU sends by itself", client.SetBandwidth(t.Context(), m.plan.ID, 60e6), migration.CodeUsage, "qemu-mptcp")
+	agenttest.Refused(t, "QEMU sends by itself", client.SetBandwidth(t.Context(), m.plan.ID, 60e6), migration.CodeUsage,
+		"limit m-00000001: ", "qemu-mptcp", "`godwit abort m-00000001`, and begin it again with --bandwidth")
 }

@@ -224,6 +224,11 @@ func printID(c *cobra.Command, id string) error {
 func newLimit() *cobra.Command {
 	return completes(askFlags(&cobra.Command{
 		Use: "limit ID RATE", Short: "change the bandwidth of a migration under way, over all paths; 0: no limit",
+		Long: `Change the bandwidth of a migration under way, over all paths, memory and disks together,
+on the host that its guest leaves. 0: no limit.
+
+Not with transfer qemu-mptcp, nor with --insecure-transfer: QEMU sends by itself then, and keeps
+what it began with. Abort such a migration, and begin it again with --bandwidth.`,
 		Example: "  godwit limit m-3f9a2c1b 50mbit\n  godwit limit m-3f9a2c1b 0", Args: argsExactly(2, "a migration's id and a rate"),
 		RunE: func(c *cobra.Command, args []string) error {
 			var rate int64
