@@ -107,7 +107,12 @@ func (a *Agent) learn(ctx context.Context, g *guests.Guest) error {
 		return nil
 	}
 	if _, err := g.Reach(ctx, limits.Adopt); err != nil {
-		return refuse("no answer on its channel %s: %v", d.Channel, err)
+		program := "godwit-guest"
+		if d.Agent == config.AgentQGA {
+			program = "qemu-ga"
+		}
+		return refuse("no answer on its channel %s: %v; start %s in it, or drop channel and agent, name its addresses, and write network: tunnel (docs/guest.md)",
+			d.Channel, err, program)
 	}
 	info, err := g.Info(ctx)
 	if err != nil {

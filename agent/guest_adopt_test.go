@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
 	"godwit/agent/limits"
+	"godwit/migration"
 	"godwit/vm/guest"
 )
 
@@ -35,6 +37,22 @@ func TestAdoptedGuestThatHangs(t *testing.T) {
 	defer cancel()
 	if err := a.learn(ctx, g); err == nil || !strings.Contains(err.Error(), "limit ask_guest of 100ms passed") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAdoptedGuestThatIsSilent: where nobody answers on the channel of a guest, whoever adopts it is told what to start
+// in it, and how it can be adopted without.
+func TestAdoptedGuestThatIsSilent(t *testing.T) {
+	for agent, program := range map[string]string{"": "godwit-guest", config.AgentQGA: "qemu-ga"} {
+		a, g := bareAgent(t, &config.Config{}), guests.New(care.Held{}, nil)
+		g.Remember(func(h *care.Held) {
+			h.Description = config.Description{Name: "web", Channel: "/run/web.channel", Agent: agent}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		err := a.learn(ctx, g)
+		cancel()
+		agenttest.Refused(t, program, err, migration.CodeGuest, "no answer on its channel /run/web.channel", "; start "+program+" in it, or ",
+			"drop channel and agent, name its addresses, and write network: tunnel (docs/guest.md)")
 	}
 }
 

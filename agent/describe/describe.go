@@ -123,6 +123,8 @@ func (w *writer) channel() {
 		d.Network = "tunnel"
 	case d.Agent == config.AgentQGA && strings.Contains(d.Channel, "/libvirt/"):
 		w.look("libvirt has the channel %s open, and it must be yours alone: give the guest another (docs/guest.md)", d.Channel)
+	default:
+		w.look("whether somebody in the guest answers on the channel was not asked: `godwit guest adopt` asks")
 	}
 }
 

@@ -244,6 +244,9 @@ func TestBestChannel(t *testing.T) {
 	if d := found.Description; d.Channel != "/home/op/guest.sock" || d.Agent != "" || !slices.Contains(d.Start, "socket,id=b,path={channel},server=on,wait=off") {
 		t.Errorf("%+v", d)
 	}
+	if !slices.ContainsFunc(found.Look, func(line string) bool { return strings.Contains(line, "answers on the channel was not asked") }) {
+		t.Errorf("nobody is told that it may be silent: %q", found.Look)
+	}
 }
 
 func TestEncryptedDisk(t *testing.T) {
