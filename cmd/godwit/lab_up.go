@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -42,7 +43,7 @@ is gone, 1 not, 2 the scenario is unusable.`,
 					printJSON(c.OutOrStdout(), standing) //nolint:errcheck // the lab stands, whoever reads
 					return
 				}
-				sayStanding(c.OutOrStdout(), standing)
+				sayStanding(c.OutOrStdout(), called(os.Args[0]), standing)
 			})
 			view.Close()
 			if errors.Is(err, lab.ErrUnusable) {
@@ -55,8 +56,16 @@ is gone, 1 not, 2 the scenario is unusable.`,
 	return c
 }
 
-// sayStanding says how to reach what stands.
-func sayStanding(w io.Writer, s lab.Standing) {
+// called is this program as another terminal finds it, which may be in another directory.
+func called(name string) string {
+	if whole, err := filepath.Abs(name); err == nil && strings.Contains(name, "/") {
+		return whole
+	}
+	return name // by PATH
+}
+
+// sayStanding says how to reach what stands, by a program of that name.
+func sayStanding(w io.Writer, program string, s lab.Standing) {
 	fmt.Fprintf(w, "lab %s is up: %s\n\n", s.ID, s.Scenario)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "host\tsite\tnamespace\tagent (--socket)")
@@ -78,11 +87,11 @@ func sayStanding(w io.Writer, s lab.Standing) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t\n", c.Client, c.At, c.Namespace)
 	}
 	t.Flush() //nolint:errcheck // a terminal that went away must not end a lab
-	fmt.Fprintf(w, "\ntry, in another terminal:\n%s\nend it by Ctrl-C, or by `godwit lab down %s`\n", strings.Join(tries(s), ""), s.ID)
+	fmt.Fprintf(w, "\ntry, in another terminal:\n%s\nend it by Ctrl-C, or by `%s lab down %s`\n", strings.Join(tries(program, s), ""), program, s.ID)
 }
 
 // tries are commands that work in this lab.
-func tries(s lab.Standing) []string {
+func tries(program string, s lab.Standing) []string {
 	var out []string
 	for _, g := range s.Guests[:min(len(s.Guests), 1)] {
 		for _, h := range s.Hosts {
@@ -90,9 +99,9 @@ func tries(s lab.Standing) []string {
 				continue
 			}
 			if to := otherHost(s, g.Host); to != "" {
-				out = append(out, fmt.Sprintf("  godwit migrate %s %s --watch --socket %s\n", g.Guest, to, h.Socket))
+				out = append(out, fmt.Sprintf("  %s migrate %s %s --watch --socket %s\n", program, g.Guest, to, h.Socket))
 			}
-			out = append(out, fmt.Sprintf("  godwit guest ls --socket %s\n", h.Socket))
+			out = append(out, fmt.Sprintf("  %s guest ls --socket %s\n", program, h.Socket))
 		}
 		if len(s.Clients) > 0 && len(g.Addresses) > 0 {
 			out = append(out, fmt.Sprintf("  ip netns exec %s ping %s\n", s.Clients[0].Namespace, g.Addresses[0]))
