@@ -20,7 +20,7 @@ func newDemo() *cobra.Command {
 		Use: "demo", Short: "move a real guest across three sites, its clients connected, before your eyes",
 		Long: `Builds three sites with emulated WAN links on this machine, boots a real guest,
 connects a client with live MPTCP connections, and moves the guest from site to
-site. Nothing leaves this machine, and nothing is left on it.`,
+site. Nothing leaves this machine, and nothing but the report is left on it.`,
 		Example: "  godwit demo\n  godwit demo --out /tmp/demo",
 		Args:    argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -182,7 +182,7 @@ func examine(c *cobra.Command, host *config.Config) []finding {
 func emulator(host qemu.Host, err error) finding {
 	switch {
 	case err != nil:
-		return lack("qemu", err.Error()+"; install QEMU 10 (qemu-system-x86; on Debian 12 from backports), as `make build` does")
+		return lack("qemu", err.Error()+"; install qemu-system-x86, 7.2 or newer where KVM works, else 10 (on Debian 12 from backports), as `make build` does")
 	case host.Accel == "tcg" && !host.Version.AtLeast(10, 0):
 		return lack("qemu", fmt.Sprintf("%s corrupts migrated TCG guests; install QEMU 10 (backports on Debian 12)", host.Version))
 	case !host.Version.AtLeast(7, 2):

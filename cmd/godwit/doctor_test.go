@@ -72,7 +72,7 @@ func TestDoctorOfAnAgentsHost(t *testing.T) {
 	looks(t, "mptcp, agent", mptcp(false, &config.Config{}), "note", "qemu-mptcp")
 	looks(t, "mptcp, lab", mptcp(false, nil), "LACK", "no MPTCP")
 	looks(t, "qemu", emulator(qemu.Host{Version: qmp.Version{Major: 7, Minor: 1}, Accel: "kvm"}, nil), "LACK", "7.2 or newer")
-	looks(t, "no qemu", emulator(qemu.Host{}, errors.New("no such program")), "LACK", "no such program; install QEMU 10 (qemu-system-x86")
+	looks(t, "no qemu", emulator(qemu.Host{}, errors.New("no such program")), "LACK", "no such program; install qemu-system-x86, 7.2 or newer where KVM works, else 10 (")
 }
 
 func TestDoctorOfUplinks(t *testing.T) {
