@@ -26,14 +26,14 @@ func TestExamplesAreTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := 0
-	for _, m := range regexp.MustCompile("(?s)```yaml\n(# [a-z]+: /etc/godwit/agent.yaml\n.*?)```").FindAllSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(# [a-z0-9-]+: /etc/godwit/agent.yaml\n.*?)```").FindAllSubmatch(text, -1) {
 		if _, _, err := load(t, string(m[1])); err != nil {
 			t.Error(err)
 		}
 		taken++
 	}
-	if taken != 2 {
-		t.Errorf("%d examples, not two", taken)
+	if taken != 3 {
+		t.Errorf("%d examples, not three", taken)
 	}
 }
 
