@@ -18,32 +18,46 @@ import (
 
 // TestOldRouterAtTheOtherNIC: a guest that takes what it keeps of its old addresses to its other NIC may ask there for
 // their router at once, and the host answers IPv6 at the NIC at which it knows the address: the old one. The other is told
-// as soon as the address is known there, or the guest would ask for a second and more, while nothing of it leaves.
+// as soon as the address is known there, or the guest would ask for a second and more, while nothing of it leaves. It is
+// told of no router that the site has itself: the guest sends by that what its next address says.
 func TestOldRouterAtTheOtherNIC(t *testing.T) {
 	address := func(prefix, gateway string) migration.Address {
 		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Gateway: netip.MustParseAddr(gateway), Home: "rome"}
 	}
-	old := []migration.Address{address("10.1.1.10/24", "10.1.1.1"), address("fd00:1:1::10/64", "fd00:1:1::1")}
-	var told []netip.Addr
-	retire := func(context.Context, string, json.RawMessage) (any, error) { return struct{}{}, nil }
-	inNamespace(t, func() error {
-		heard, err := behind("br-guest")
-		if err != nil {
-			return err
-		}
-		defer unix.Close(heard) //nolint:errcheck // it was read alone
-		m := landing(t, talking(t, map[string]guest.Handler{"users": answers(guest.Users{TCP: 1}, nil), "retire": retire}))
-		m.a.config.Network.Bridge, m.plan.Held, m.work.joins = "br-guest", old, &guest.Joins{}
-		if _, err := m.retire(t.Context(), false); err != nil {
-			return err
-		}
-		told, err = routersTold(heard, m.work.guest.Held().Description.NICs[1].Hardware())
-		return err
-	})
-	for _, addr := range old {
-		if !slices.Contains(told, addr.Gateway) {
-			t.Errorf("its other NIC is told of %v, want %s too", told, addr.Gateway)
-		}
+	old4, old6, same6 := address("10.1.1.10/24", "10.1.1.1"), address("fd00:1:1::10/64", "fd00:1:1::1"), address("fd00:1:1::10/64", "fe80::1")
+	next4, next6 := address("10.2.1.10/24", "10.2.1.1"), address("fd00:2:1::10/64", "fe80::1")
+	for name, c := range map[string]struct{ old, next, told []migration.Address }{
+		"a site of IPv4":           {[]migration.Address{old4, old6}, []migration.Address{next4}, []migration.Address{old6}},
+		"a site of IPv6":           {[]migration.Address{old4, old6}, []migration.Address{next6}, []migration.Address{old4}},
+		"one of both":              {[]migration.Address{old4, old6}, []migration.Address{next4, next6}, nil},
+		"a router of one address":  {[]migration.Address{old4, same6}, []migration.Address{next4, next6}, nil},
+		"one that it is not given": {[]migration.Address{old4, same6}, []migration.Address{next4}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told, want []netip.Addr
+			for _, addr := range c.told {
+				want = append(want, addr.Gateway)
+			}
+			retire := func(context.Context, string, json.RawMessage) (any, error) { return struct{}{}, nil }
+			inNamespace(t, func() error {
+				heard, err := behind("br-guest")
+				if err != nil {
+					return err
+				}
+				defer unix.Close(heard) //nolint:errcheck // it was read alone
+				m := landing(t, talking(t, map[string]guest.Handler{"users": answers(guest.Users{TCP: 1}, nil), "retire": retire}))
+				m.a.config.Network.Bridge, m.a.config.Network.Gateway6 = "br-guest", same6.Gateway
+				m.plan.Held, m.plan.Next, m.work.joins = c.old, c.next, &guest.Joins{}
+				if _, err := m.retire(t.Context(), false); err != nil {
+					return err
+				}
+				told, err = routersTold(heard, m.work.guest.Held().Description.NICs[1].Hardware())
+				return err
+			})
+			if !slices.Equal(told, want) {
+				t.Errorf("its other NIC is told of %v, want %v", told, want)
+			}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -79,7 +80,7 @@ func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) e
 // It is repeated when it fails: the guest runs here, and each call is idempotent.
 func (m *incoming) handOver(ctx context.Context) error {
 	m.rec.Enter(migration.Handover, time.Now())
-	m.refreshGateways(m.work.guest.Held().Active)
+	m.refreshGateways()
 	plan := m.plan         // its next address may be changed meanwhile
 	m.a.actors.Go(func() { // nobody waits for it
 		m.a.runsHere(plan.ID)
@@ -205,15 +206,8 @@ func (m *incoming) follow(ctx context.Context) error {
 // table is the routing table in the guest for the next addresses.
 func (m *incoming) table() int { return handed.NextTable(m.work.preparation.Table) }
 
-// refreshGateways tells a NIC of the guest the MAC that answers for its old routers here,
-// so that it need not find out by a timeout.
-func (m *incoming) refreshGateways(nic int) {
-	g := m.work.guest
-	mac, err := netstate.HardwareOf(m.a.config.Network.Bridge)
-	if err != nil {
-		m.a.log.Warn("refresh the guest's neighbours", "error", err)
-		return
-	}
+// refreshGateways tells the guest where its old routers are here.
+func (m *incoming) refreshGateways() {
 	gateways := m.a.detours.RoutersOf(m.plan.Guest)
 	for _, addr := range m.plan.Held {
 		if way, known := m.a.detours.ComesFrom(m.plan.Guest, addr.Prefix.Addr()); addr.Home == m.a.config.Host || known && way == "" {
@@ -221,7 +215,17 @@ func (m *incoming) refreshGateways(nic int) {
 		}
 		gateways = append(gateways, addr.Gateway)
 	}
-	target := g.Held().Description.NICs[nic].Hardware()
+	m.tellRouters(m.work.guest.Held().Active, gateways)
+}
+
+// tellRouters tells a NIC of the guest the MAC that answers for routers here, so that it need not find out by a timeout.
+func (m *incoming) tellRouters(nic int, gateways []netip.Addr) {
+	mac, err := netstate.HardwareOf(m.a.config.Network.Bridge)
+	if err != nil {
+		m.a.log.Warn("refresh the guest's neighbours", "error", err)
+		return
+	}
+	target := m.work.guest.Held().Description.NICs[nic].Hardware()
 	for _, gateway := range gateways {
 		if err := netstate.AnnounceTo(m.a.config.Network.Bridge, target, gateway, mac); err != nil {
 			m.a.log.Warn("refresh the guest's neighbours", "gateway", gateway, "error", err)
@@ -346,10 +350,21 @@ func (m *incoming) retire(ctx context.Context, stay bool) (*guest.Users, error) 
 	if err := m.leadTo(spare); err != nil {
 		return nil, err
 	}
-	m.refreshGateways(spare) // it may have asked for them already, and what answered IPv6 went to its old NIC
+	m.tellRouters(spare, m.keptRouters(retire))
 	m.emptyTap(ctx)
 	retire.Stay = false
 	return &users, m.asked(ctx, once)
+}
+
+// keptRouters are those by which the guest sends what it keeps from its other NIC, and for which this host answers. It may
+// have asked there for them before its addresses were known there, and what answered IPv6 went to its old NIC.
+func (m *incoming) keptRouters(retire guest.Retire) (out []netip.Addr) {
+	for _, gateway := range []netip.Addr{retire.KeepGatewayV4, retire.KeepGatewayV6} {
+		if gateway = m.a.answersFor(m.plan, gateway); gateway.IsValid() {
+			out = append(out, gateway)
+		}
+	}
+	return out
 }
 
 // retiring is what the guest is asked for to take old addresses from the NIC that had them, or to keep them.
