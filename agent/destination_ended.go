@@ -34,8 +34,7 @@ func (a *Agent) forgetIfEnded(ctx context.Context, g *guests.Guest) {
 		return
 	}
 	defer g.Drop(why)
-	reason := g.Machine().Exit().Reason
-	a.log.Info("guest ended; it is not under care any more", "guest", g.Name(), "reason", reason, "description", a.keepDescription(g.Held(), reason))
+	a.log.Info("guest ended; it is not under care any more", "guest", g.Name(), "reason", g.Machine().Exit().Reason)
 	a.discard(g)
 	if err := a.guests.Forget(g); err != nil {
 		a.log.Warn("forget guest", "guest", g.Name(), "error", err)
@@ -116,7 +115,6 @@ func (m *incoming) leaveEnded(ctx context.Context) error {
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}
-	a.log.Info(ended, "description", a.keepDescription(g.Held(), "during its migration "+m.plan.ID))
 	a.discard(g)
 	err := a.guests.Forget(g)
 	for _, d := range a.detours.List(g.Name()) {

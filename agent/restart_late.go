@@ -162,8 +162,6 @@ func (a *Agent) forgetLost(lost map[string]*guests.Guest) {
 		if gone.Migration() != "" || a.journalLeft(gone.Name(), "") != nil {
 			continue // it is forgotten when that ends
 		}
-		a.log.Warn("guest is not under care any more: its QEMU was gone as the agent was started, as after a reboot", "guest", gone.Name(),
-			"description", a.keepDescription(gone.Held(), "its QEMU was gone as the agent was started"))
 		if err := a.guests.Forget(gone); err != nil {
 			a.log.Warn("forget guest", "guest", gone.Name(), "error", err)
 		}

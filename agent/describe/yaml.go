@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"godwit/internal/oneline"
-	"godwit/migration"
 )
 
 // plain are words that YAML takes as they are.
@@ -34,22 +33,15 @@ func (f Found) YAML() string {
 	if len(f.Look) > 0 {
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "name: %s\nmemory: %s\n", quote(d.Name), size(d.Memory))
-	if d.VCPUs > 0 {
-		fmt.Fprintf(&b, "vcpus: %d\n", d.VCPUs)
-	}
-	b.WriteString("nics:\n")
+	fmt.Fprintf(&b, "name: %s\nmemory: %s\nnics:\n", quote(d.Name), size(d.Memory))
 	for _, n := range d.NICs {
 		fmt.Fprintf(&b, "  - {mac: %q, tap: %s}\n", n.MAC, quote(n.Tap))
 	}
 	fmt.Fprintf(&b, "qmp: %s\n", quote(d.QMP))
-	switch {
-	case d.Channel != "":
+	if d.Channel != "" {
 		fmt.Fprintf(&b, "channel: %s\n", quote(d.Channel))
-	case len(d.Addresses) == 0:
+	} else {
 		b.WriteString("addresses:\n  - {prefix: }   # such as 10.1.1.20/24\n")
-	default:
-		b.WriteString(addresses(d.Addresses))
 	}
 	if d.Agent != "" {
 		fmt.Fprintf(&b, "agent: %s\n", d.Agent)
@@ -73,22 +65,6 @@ func (f Found) YAML() string {
 	}
 	b.WriteString("\n]\n")
 	return b.String()
-}
-
-// addresses are those of a guest that cannot be asked.
-func addresses(all []migration.Address) string {
-	text := "addresses:\n"
-	for _, a := range all {
-		text += fmt.Sprintf("  - {prefix: %q", a.Prefix)
-		if a.Gateway.IsValid() {
-			text += fmt.Sprintf(", gateway: %q", a.Gateway)
-		}
-		if a.Home != "" {
-			text += ", home: " + quote(a.Home)
-		}
-		text += "}\n"
-	}
-	return text
 }
 
 // size is bytes with their unit.
