@@ -87,11 +87,7 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	// What was sent and what waits are of one moment: else what QEMU wrote between them counts as carried. Where nobody
 	// tells what waits, what QEMU writes is all that is known.
 	if now || err != nil {
-		waits := q.waits
-		if err != nil { // those of before
-			waits = 0
-		}
-		q.rate = m.work.memoryRate.See(at, p.Transferred-q.waits, waits, m.leastTrip())
+		q.rate = m.work.memoryRate.See(at, p.Transferred-q.waits)
 		look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
 	}
 	if err = cmp.Or(err, unbounded); err != nil && !q.told {

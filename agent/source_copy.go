@@ -278,9 +278,8 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if m.plan.Direct() {
 		return m.directLook(p)
 	}
-	waits := m.backlog()
-	speed := m.work.memoryRate.See(time.Now(), p.Transferred, waits, m.leastTrip())
-	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.ahead(waits, speed), DirtyRate: p.DirtyRate, Goodput: speed}
+	speed := m.work.memoryRate.See(time.Now(), p.Transferred)
+	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.ahead(m.backlog(), speed), DirtyRate: p.DirtyRate, Goodput: speed}
 }
 
 // moved grows with every byte that gets from QEMU to us, or from us to a path.
