@@ -121,7 +121,7 @@ func (m *outgoing) ways(d api.Doubt) (risk string, ways []string) {
 // onceOff ends the command that decides about a host which does not answer: it is not refused as it is typed.
 func (a *Agent) onceOff(host string) string {
 	if a.config.Fence != "" {
-		return ": the fence is asked whether " + host + " is off"
+		return ": the fence switches " + host + " off, or proves that it is; where it cannot, --fenced, once you know it"
 	}
 	return " --fenced, once " + host + " or the guest's QEMU there is off"
 }

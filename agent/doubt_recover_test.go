@@ -376,7 +376,7 @@ func TestNothingLeadsOutOfNoDoubt(t *testing.T) {
 		}
 	}
 	m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris", Fence: "/usr/local/sbin/fence"}), plan: migration.Plan{To: "rome"}, guest: here(false)}
-	if _, ways := m.ways(api.Doubt{ID: "m-00000001"}); len(ways) != 2 || !strings.Contains(ways[1], "m-00000001 --take-back: the fence is asked") {
+	if _, ways := m.ways(api.Doubt{ID: "m-00000001"}); len(ways) != 2 || !strings.Contains(ways[1], "m-00000001 --take-back: the fence switches ") {
 		t.Errorf("with a fence: %q", ways)
 	}
 }
