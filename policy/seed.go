@@ -1,16 +1,25 @@
 package policy
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Seeding watches how the copy of disks comes on, and says what to do. It is used before
 // every disk was copied once, and after.
 type Seeding struct {
 	Patience time.Duration // how long nothing may be copied while something is left
 
-	done, least int64         // bytes: copied so far; the least that was left
-	moved, shed time.Time     // when those last changed for the better
-	stood       time.Duration // for how long nothing was copied before something last was
-	early       bool          // the last look was before all was known that there is to copy
+	done, least int64     // bytes: copied so far; the least that was left
+	moved, shed time.Time // when those last changed for the better
+	rests       []rest    // those that ended lately
+	early       bool      // the last look was before all was known that there is to copy
+}
+
+// rest is a time in which nothing was copied, until something was.
+type rest struct {
+	took time.Duration
+	end  time.Time
 }
 
 // SeedLook is one look at all disks of a migration together.
@@ -51,12 +60,8 @@ func (s *Seeding) See(l SeedLook) SeedVerdict {
 	if s.early { // what was left then is no measure
 		s.least, s.shed, s.early = l.Remaining, l.At, l.Early
 	}
-	if l.Done > s.done {
-		stood := l.At.Sub(s.moved)
-		if stood > seedStood && stood > 2*s.stood { // no mirror follows what is written in a cut
-			s.least, s.shed = l.Remaining, l.At
-		}
-		s.stood = stood
+	if l.Done > s.done && s.cut(l.At) { // no mirror follows what is written in a cut
+		s.least, s.shed = l.Remaining, l.At
 	}
 	if l.Done > s.done || l.Remaining == 0 {
 		s.done, s.moved = l.Done, l.At
@@ -71,4 +76,17 @@ func (s *Seeding) See(l SeedLook) SeedVerdict {
 		return SeedBlock
 	}
 	return SeedWait
+}
+
+// cut says whether the rest that ends now was a cut: far longer than those that ended just before it began. The last
+// one alone does not tell: over a slow path pieces of several disks end in groups. Older ones than seedCatch tell
+// nothing: where the copy has come on for so long, a guest that outruns it was found meanwhile.
+func (s *Seeding) cut(now time.Time) bool {
+	s.rests = slices.DeleteFunc(s.rests, func(r rest) bool { return s.moved.Sub(r.end) > seedCatch })
+	took, longest := now.Sub(s.moved), seedStood
+	for _, r := range s.rests {
+		longest = max(longest, 2*r.took)
+	}
+	s.rests = append(s.rests, rest{took, now})
+	return took > longest
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -49,6 +50,45 @@ func TestSeeding(t *testing.T) {
 			}
 			if got != c.want || at != c.at {
 				t.Errorf("%s at %d s, want %s at %d s", got, at, c.want, c.at)
+			}
+		})
+	}
+}
+
+// TestSeedingOps plays copies whose pieces of a MiB end in groups, as those of several disks over a slow path do, in
+// looks of 100 ms: a guest that outruns them is told from a cut.
+func TestSeedingOps(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		ends   []int64 // tenths of a second in a group's time at which a piece ends
+		every  int64   // tenths: a group's time
+		writes int64   // bytes in a tenth
+		cut    int64   // the second from which nothing ends, for ten; 0: there is no cut
+		want   SeedVerdict
+		within int64 // seconds
+	}{
+		"two disks":          {[]int64{0, 3}, 25, 100 << 10, 0, SeedBlock, 10},
+		"two disks, nearly":  {[]int64{0, 1}, 29, 100 << 10, 0, SeedBlock, 10},
+		"two disks, faster":  {[]int64{0, 5}, 18, 200 << 10, 0, SeedBlock, 10},
+		"many disks":         {[]int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 28, 900 << 10, 0, SeedBlock, 10},
+		"long rests":         {[]int64{0, 1}, 70, 100 << 10, 0, SeedBlock, 20},
+		"two disks, and cut": {[]int64{0, 3}, 25, 60 << 10, 60, SeedWait, 120},
+		"cut":                {[]int64{0}, 1, 512 << 10, 60, SeedWait, 120},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Seeding{Patience: 30 * time.Second}
+			left, done, got := int64(200*mib), int64(0), SeedWait
+			for i := int64(0); i < c.within*10 && got == SeedWait; i++ {
+				left += c.writes
+				cut := c.cut > 0 && i >= c.cut*10 && i < c.cut*10+100
+				if !cut && slices.Contains(c.ends, i%c.every) {
+					piece := min(left, mib)
+					left, done = left-piece, done+piece
+				}
+				got = s.See(SeedLook{At: time.Unix(1000, i*1e8), Done: done, Remaining: left, Ready: true})
+			}
+			if got != c.want {
+				t.Errorf("%s within %d s, want %s", got, c.within, c.want)
 			}
 		})
 	}
