@@ -2,8 +2,9 @@ package policy
 
 import "time"
 
-// Clock counts the time that a copy has had: what passes while its paths are cut, or another goes before it, says
-// nothing of whether it comes to its end. The zero value has seen nothing.
+// Clock counts the time that a copy has had: what passes while its paths are known to be cut, or another goes before
+// it, says nothing of whether it comes to its end. Where only Standstill tells of cuts, each counts until it does.
+// The zero value has seen nothing.
 type Clock struct {
 	last    time.Time
 	counted time.Duration

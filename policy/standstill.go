@@ -11,7 +11,8 @@ type Standstill struct {
 	since    time.Time // when it last grew
 }
 
-// standsAfter is for how long nothing grows where paths are cut, at least: slow ones have shorter rests.
+// standsAfter is for how long nothing has grown when paths are taken for cut: rests of slow ones are shorter. So are
+// short cuts, which are not told from those.
 const standsAfter = 3 * time.Second
 
 // Stands says whether, as was last seen, the total has not grown for so long that its paths may be cut.
