@@ -7,6 +7,7 @@ import (
 
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/policy"
 )
 
 // All paths of memory may be cut just as a switch begins, or the destination may answer no call any more. A guest that
@@ -72,21 +73,31 @@ func (m *outgoing) flip(ctx context.Context) error {
 
 // steadiness is for how long lanes have been ready.
 type steadiness struct {
-	asked time.Duration
-	since time.Time // zero: they are not
+	asked  time.Duration
+	since  time.Time    // zero: they are not
+	waited policy.Clock // while a lane worked
 }
 
-// steady says whether lanes have been ready for as long as is asked for. It is asked all the time.
-func (m *outgoing) steady() bool {
-	s := &m.work.steadiness
-	if !m.lanesReady() {
+// steadyMost bounds the wait, in times what is asked for: a lane that comes and goes beside one that works never gets
+// steady, and the guest is to move all the same, at a moment in which both are ready.
+const steadyMost = 4
+
+// see says whether lanes have been ready for as long as is asked for, or are, after all that wait.
+func (s *steadiness) see(now time.Time, ready, works bool) bool {
+	waited := s.waited.See(now, works)
+	if !ready {
 		s.since = time.Time{}
 		return false
 	}
 	if s.since.IsZero() {
-		s.since = time.Now()
+		s.since = now
 	}
-	return time.Since(s.since) >= s.asked
+	return now.Sub(s.since) >= s.asked || waited >= steadyMost*s.asked
+}
+
+// steady says whether lanes have been ready for long enough. It is asked all the time.
+func (m *outgoing) steady() bool {
+	return m.work.steadiness.see(time.Now(), m.lanesReady(), !m.laneless())
 }
 
 // copyOn goes on with the copy, until the switch may begin again. Others need not wait meanwhile.

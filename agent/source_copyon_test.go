@@ -196,3 +196,26 @@ func TestSteady(t *testing.T) {
 		t.Error("steady for an hour")
 	}
 }
+
+// TestSteadyEnough: a lane that comes and goes beside one that works does not keep a guest from being stopped for good,
+// and one that is back after a long cut is waited for anew.
+func TestSteadyEnough(t *testing.T) {
+	const asked = 4 * time.Second
+	for name, c := range map[string]struct {
+		ready, works func(at time.Duration) bool
+		after        time.Duration
+	}{
+		"always ready":                   {func(time.Duration) bool { return true }, func(time.Duration) bool { return true }, asked},
+		"one is silent 1 s of every 3 s": {func(at time.Duration) bool { return at%(3*time.Second) < 2*time.Second }, func(time.Duration) bool { return true }, steadyMost * asked},
+		"back after a minute":            {func(at time.Duration) bool { return at >= time.Minute }, func(at time.Duration) bool { return at >= time.Minute }, time.Minute + asked},
+	} {
+		s, begun := steadiness{asked: asked}, time.Now()
+		at := time.Duration(0)
+		for at < 2*time.Minute && !s.see(begun.Add(at), c.ready(at), c.works(at)) {
+			at += lookEvery
+		}
+		if at != c.after {
+			t.Errorf("%s: steady after %v, not after %v", name, at, c.after)
+		}
+	}
+}
