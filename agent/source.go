@@ -161,7 +161,8 @@ func (m *outgoing) tryFlip(ctx context.Context) error {
 }
 
 // comeToRest has disks flushed, memory come to rest, and clients told, before packets are led away. Slow storage takes
-// long: clients are not told before, and QEMU's own connections are not kept short meanwhile.
+// long: clients are not told before, and QEMU's own connections are not kept short meanwhile. So may an answer: memory
+// comes to rest after it, as nothing of what the guest writes then goes.
 func (m *outgoing) comeToRest(ctx context.Context) error {
 	if err := m.work.mirrors.FlushShort(ctx); err != nil {
 		return err
@@ -171,13 +172,16 @@ func (m *outgoing) comeToRest(ctx context.Context) error {
 		return err
 	}
 	told := m.tellClients(ctx)
-	m.settleMemory(ctx)
+	silent := m.answers(ctx)
+	if silent == nil {
+		m.settleMemory(ctx)
+	}
 	err := m.stillCopies(ctx)
 	if err == nil && m.laneless() {
 		err = errNoLane
 	}
 	if err == nil {
-		err = m.answers(ctx)
+		err = silent
 	}
 	if err == nil {
 		told()
