@@ -17,8 +17,12 @@ import (
 // has answered a call before packets are led away, else the guest is not stopped. That is beside what is done then
 // anyway, and leaves a connection for the release.
 
-// answersTries is how often it is asked: a call by a connection whose path has died is given up, and dialled anew.
-const answersTries = 3
+// answersTries is how often it is asked, answersAgain after the time before: that connection may be of a path that has
+// died, and the next is dialled anew. A destination that is slow may still answer the first.
+const (
+	answersTries = 3
+	answersAgain = time.Second
+)
 
 // askAhead asks the destination to have its LAN know of the next addresses, where clients are to be told of those, and
 // else whether it answers. tellClients awaits the one, answers both.
@@ -53,14 +57,29 @@ func (m *outgoing) askExpect() (free bool, err error) {
 }
 
 // askWhether asks what an agent of any version answers.
-func (m *outgoing) askWhether() (err error) {
-	for range answersTries {
-		err = limits.Answers.Do(m.a.ctx, func(ctx context.Context) error { return m.link.Call(ctx, http.MethodGet, "/v1/host", nil, nil) })
-		if !unanswered(err) {
-			return nil
+func (m *outgoing) askWhether() error {
+	return limits.Answers.Do(m.a.ctx, func(ctx context.Context) (last error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		answered := make(chan error, answersTries)
+		for begun, ended := 0, 0; ended < answersTries; {
+			var again <-chan time.Time
+			if begun < answersTries {
+				begun++
+				go func() { answered <- m.link.Call(ctx, http.MethodGet, "/v1/host", nil, nil) }()
+				again = time.After(answersAgain)
+			}
+			select {
+			case last = <-answered:
+				if !unanswered(last) {
+					return nil
+				}
+				ended++
+			case <-again:
+			}
 		}
-	}
-	return err
+		return last
+	})
 }
 
 // unanswered says whether a call has come to nothing; a problem is an answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,5 +104,26 @@ func TestAskedAhead(t *testing.T) {
 		if err != nil || !slices.Equal(got, c.asked) {
 			t.Errorf("%s: asked %q, %v", name, got, err)
 		}
+	}
+}
+
+// TestAnswersSlowly: a destination that takes longer for an answer than until it is asked again answers all the same.
+func TestAnswersSlowly(t *testing.T) {
+	m, n := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+	var asked atomic.Int32
+	again := make(chan struct{})
+	m.link = peertest.Link(t, "paris", n.Host, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wait := r.Context().Done()
+		switch asked.Add(1) {
+		case 1:
+			wait = again
+		case 2:
+			close(again)
+		}
+		<-wait
+		peer.Answer(w, nil, nil)
+	}), nil)
+	if err := m.askWhether(); err != nil {
+		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}
 }

@@ -45,7 +45,7 @@ var (
 	AskDisks     = named("ask_disks", 20*time.Second, "the destination's QEMU grants the copy of each disk")
 	Ready        = named("ready_guest", 3*time.Second, "the guest raises its spare NIC; else it does so in the handover")
 	Expect       = named("expect", time.Second, "the destination has its LAN know of the next address, before the guest tells clients of it; else it tells them once it has arrived")
-	Answers      = named("answers", time.Second, "the destination answers a call, just before the guest is stopped, each of three tries; else the guest runs on, and its copy goes on")
+	Answers      = named("answers", 3*time.Second, "the destination answers a call, just before the guest is stopped, or that of a second or two later; else the guest runs on, and its copy goes on")
 	Tell         = named("tell", 100*time.Millisecond, "the guest tells its clients of its next address, just before it is stopped; then the switch goes on all the same")
 	TryTunnel    = named("try_tunnel", 5*time.Second, "a tunnel carries a packet and its echo: one for memory first, the guest's again and again while memory is copied")
 	FollowTicks  = named("follow_ticks", 3*time.Second, "the guest begins to count on its channel")

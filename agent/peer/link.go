@@ -161,6 +161,9 @@ func (l *Link) Call(ctx context.Context, method, path string, request, answer an
 		if errors.As(last, &bad) {
 			return &Unreachable{l.host, last} // trying again does not change a certificate
 		}
+		if errors.Is(context.Cause(ctx), context.Canceled) { // nobody wants it any more: connections may be good
+			return &Unreachable{l.host, last}
+		}
 		l.http.CloseIdleConnections()
 		select {
 		case <-ctx.Done():

@@ -1,7 +1,9 @@
 package peer
 
 import (
+	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -33,5 +35,39 @@ func TestCallsAskAgainSoon(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCallThatNobodyWantsAnyMore: its end says nothing of connections, and another call's is still there for the next.
+func TestCallThatNobodyWantsAnyMore(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	held := make(chan struct{})
+	serve(t, ids["rome"], port, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			close(held)
+			<-r.Context().Done()
+		}
+		Answer(w, r.RemoteAddr, nil)
+	}), nil)
+	link := linkTo(t, ids["paris"], "rome", port)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- link.Call(ctx, http.MethodGet, "/held", nil, nil) }()
+	<-held
+	var from [2]string
+	for i := range from {
+		if err := link.Call(t.Context(), http.MethodGet, "/from", nil, &from[i]); err != nil {
+			t.Fatal(err)
+		}
+		if cancel(); i == 0 {
+			if err := <-ended; !errors.As(err, new(*Unreachable)) {
+				t.Error(err)
+			}
+		}
+	}
+	if from[0] != from[1] {
+		t.Errorf("calls from %q", from)
 	}
 }
