@@ -61,8 +61,8 @@ func (m *outgoing) flip(ctx context.Context) error {
 		if tries == 1 {
 			begun = time.Now()
 		}
-		if took := time.Since(begun); tries == flipTries || took > m.copyLimit(paths) {
-			return m.problem(not.code, "%d times in %v the guest was to be stopped, and could not go: %s; %v", tries, took.Round(time.Second), not.what, not.error)
+		if tries == flipTries {
+			return m.problem(not.code, "%d times in %v the guest was to be stopped, and could not go: %s; %v", tries, time.Since(begun).Round(time.Second), not.what, not.error)
 		}
 		m.work.steadiness = steadiness{asked: min(flipAgain<<(tries-1), flipAgainMost)}
 		if err := m.stayReady(ctx, func(ctx context.Context) error { return m.copyOn(ctx, paths) }); err != nil {

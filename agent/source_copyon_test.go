@@ -155,24 +155,22 @@ func TestCopyOnKeepsTheReport(t *testing.T) {
 	}
 }
 
-// TestFlipIsNotTriedForGood: a switch that begins again and again, and comes to nothing each time, is given up: after
-// some tries, between which it waits for longer and longer, or after as long as a copy may take that gets no nearer.
+// TestFlipIsNotTriedForGood: a switch that begins again and again, and comes to nothing each time, is given up after
+// six tries, between which it waits for longer and longer, and not before, however long the copy takes between them.
 func TestFlipIsNotTriedForGood(t *testing.T) {
 	for _, c := range []struct {
-		look        time.Duration // what each takes
-		took        time.Duration
-		tries, more string
-	}{{0, 31 * time.Second, "6 times in 31s", "no path to rome is configured"}, {4 * time.Second, 30 * time.Second, "4 times in ", "rome did not answer"}} {
+		look time.Duration // what each takes
+		said string
+	}{{0, "6 times in 31s"}, {20 * time.Second, "6 times in 5m0s"}} {
 		m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 		m.plan.Transfer, m.a.config.Patience = "qemu-tcp", time.Hour
 		m.a.detours = detour.New("", config.Network{}, nil)
 		synctest.Test(t, func(t *testing.T) {
 			m.guest.RunsIn(&looked{halted{stuck{gone: gone{done: make(chan struct{})}}}, func() { time.Sleep(c.look) }})
 			m.a.ctx = t.Context()
-			begun := time.Now()
-			agenttest.Refused(t, c.tries, m.flip(t.Context()), migration.CodePeer, c.tries, "could not go: rome did not answer", c.more)
-			if took := time.Since(begun); took < c.took || slices.Contains(steps(m), "flip route") {
-				t.Errorf("%s: it took %v: %v", c.tries, took, steps(m))
+			agenttest.Refused(t, c.said, m.flip(t.Context()), migration.CodePeer, c.said, "could not go: rome did not answer", "no path to rome is configured")
+			if slices.Contains(steps(m), "flip route") {
+				t.Errorf("%s: %v", c.said, steps(m))
 			}
 		})
 	}
