@@ -181,8 +181,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime}
 	begun, told := time.Now(), time.Time{}
 	clock := policy.Clock{}
-	clock.See(begun, false)
-	m.work.rounds.Anew()
+	m.copyTime(&clock, begun, false)
 	idle := policy.Standstill{Patience: m.a.config.Patience}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -200,7 +199,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			return err
 		}
 		now, gives, ready := time.Now(), m.bandwidth.GivesWay(), m.steady()
-		at := clock.See(now, ready && !gives && !idle.Stands(now))
+		at := m.copyTime(&clock, now, ready && !gives && !idle.Stands(now))
 		if !ready {
 			continue
 		}

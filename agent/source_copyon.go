@@ -100,6 +100,15 @@ func (m *outgoing) steady() bool {
 	return m.work.steadiness.see(time.Now(), m.lanesReady(), !m.laneless())
 }
 
+// copyTime is how much of a copy's time has counted by now. QEMU's rounds go on in what does not, for nobody knows how
+// long.
+func (m *outgoing) copyTime(clock *policy.Clock, now time.Time, counts bool) time.Duration {
+	if !counts {
+		m.work.rounds.Anew()
+	}
+	return clock.See(now, counts)
+}
+
 // copyOn goes on with the copy, until the switch may begin again. Others need not wait meanwhile.
 func (m *outgoing) copyOn(ctx context.Context, paths []peer.Path) error {
 	m.hurries(false)

@@ -21,6 +21,7 @@ import (
 	"godwit/agent/talk"
 	"godwit/agent/written"
 	"godwit/migration"
+	"godwit/policy"
 	"godwit/vm"
 	"godwit/vm/guest"
 )
@@ -215,5 +216,23 @@ func TestSteadyEnough(t *testing.T) {
 		if at != c.after {
 			t.Errorf("%s: steady after %v, not after %v", name, at, c.after)
 		}
+	}
+}
+
+// TestRoundsOfACut: those that QEMU began and ended while paths were cut do not look as if they had taken no time.
+func TestRoundsOfACut(t *testing.T) {
+	m, _ := budgeted(t, "postcopy", 300*time.Millisecond, 20*time.Millisecond)
+	clock, now := policy.Clock{}, time.Now()
+	m.copyTime(&clock, now, true)
+	look := func(after time.Duration, counts bool) time.Duration {
+		now = now.Add(after)
+		return m.copyTime(&clock, now, counts)
+	}
+	m.work.rounds.See(look(time.Second, true), 3)
+	look(8*time.Second, false)
+	at := look(lookEvery, true)
+	m.work.rounds.See(at, 7)
+	if at != time.Second+lookEvery || m.work.rounds.Enough(at, m.plan.Downtime) {
+		t.Errorf("enough at %v: %+v", at, m.work.rounds)
 	}
 }

@@ -7,16 +7,16 @@ import "time"
 type Rounds struct {
 	round        int64
 	began        time.Duration // the present one
-	anew         bool          // by another clock than the next look's
+	anew         bool          // by another clock than the next look's, or while that stood
 	firstTook    time.Duration // 0: the first has not ended
 	firstRead    uint64        // Look.Read as it ended
 	firstSent    time.Duration // when that was sent, since the copy began; 0: it was not
-	took, before time.Duration // the last whole one, and the one before
+	took, before time.Duration // the last whole one, and the one before; 0: it is not known
 	ahead        int64         // the one that was under way when ReadAhead was first called; 0: it was not
 }
 
-// Anew says that times of the looks to come are since now: for how long the present round has gone on is not known
-// then.
+// Anew says that times of the looks to come are since now, or that some was not counted: for how long the present round
+// has gone on is not known then.
 func (r *Rounds) Anew() { r.anew = true }
 
 // See takes a look, at a time since the copy began, or Anew was called.
@@ -97,9 +97,10 @@ func (r *Rounds) CaughtUp(budget time.Duration) bool {
 // than the one before.
 func (r *Rounds) short(from int64, budget time.Duration) bool {
 	switch whole := r.round - from; {
+	case r.took == 0: // it says nothing
 	case whole >= 1 && r.took <= time.Duration(shortRound*float64(budget)):
 		return true
-	case whole >= 2:
+	case whole >= 2 && r.before > 0:
 		return float64(r.took) > shrinking*float64(r.before)
 	}
 	return false

@@ -56,6 +56,32 @@ func TestRoundsAnew(t *testing.T) {
 	}
 }
 
+// TestRoundsUncounted: rounds of a time that is not counted, as paths were cut, took some all the same.
+func TestRoundsUncounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after int64 // rounds
+	}{"many ended": {3, 7}, "one ended": {3, 4}} {
+		var r Rounds
+		r.See(time.Second, c.before)
+		for range 3 {
+			r.Anew()
+		}
+		at := 1010 * time.Millisecond
+		r.See(at, c.after)
+		if r.Enough(at, 300*time.Millisecond) {
+			t.Errorf("%s: %+v", name, r)
+		}
+		r.See(at+200*time.Millisecond, c.after+1)
+		if r.Enough(at+200*time.Millisecond, 300*time.Millisecond) {
+			t.Errorf("%s, and the only one that is known took 200 ms: %+v", name, r)
+		}
+		r.See(at+250*time.Millisecond, c.after+2)
+		if !r.Enough(at+250*time.Millisecond, 300*time.Millisecond) {
+			t.Errorf("%s, and the last took 50 ms: %+v", name, r)
+		}
+	}
+}
+
 // TestRoundsCaughtUp: what the rest of hybrid waits for, once all is read ahead in the second round.
 func TestRoundsCaughtUp(t *testing.T) {
 	type look struct{ at, round int64 }
