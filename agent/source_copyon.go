@@ -12,8 +12,8 @@ import (
 
 // All paths of memory may be cut just as a switch begins, or the destination may answer no call any more. A guest that
 // was stopped then would stand still until they are back, or, after its host's patience, until the destination has
-// refused it, or for longer. So it is not stopped: it runs on, the copy goes on, and ends as any copy does whose paths
-// were cut.
+// refused it, or for longer. So it is not stopped: it runs on, the copy goes on, and the switch is tried again. That
+// ends as any copy does, such as one whose paths stay cut, or with the last try.
 
 // notNow is why a guest whose copy fits is not stopped.
 type notNow struct {
@@ -21,6 +21,8 @@ type notNow struct {
 	what string // happened as the switch began
 	error
 }
+
+func (n *notNow) Error() string { return n.what + "; " + n.error.Error() }
 
 func (n *notNow) Unwrap() error { return n.error }
 
@@ -62,7 +64,7 @@ func (m *outgoing) flip(ctx context.Context) error {
 			begun = time.Now()
 		}
 		if tries == flipTries {
-			return m.problem(not.code, "%d times in %v the guest was to be stopped, and could not go: %s; %v", tries, time.Since(begun).Round(time.Second), not.what, not.error)
+			return m.problem(not.code, "%d times in %v the guest was to be stopped, and could not go: %v", tries, time.Since(begun).Round(time.Second), not)
 		}
 		m.work.steadiness = steadiness{asked: min(flipAgain<<(tries-1), flipAgainMost)}
 		if err := m.stayReady(ctx, func(ctx context.Context) error { return m.copyOn(ctx, paths) }); err != nil {

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,12 +169,17 @@ func TestFlipIsNotTriedForGood(t *testing.T) {
 		m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 		m.plan.Transfer, m.a.config.Patience = "qemu-tcp", time.Hour
 		m.a.detours = detour.New("", config.Network{}, nil)
+		var said bytes.Buffer
+		m.a.log = slog.New(slog.NewTextHandler(&said, nil))
 		synctest.Test(t, func(t *testing.T) {
 			m.guest.RunsIn(&looked{halted{stuck{gone: gone{done: make(chan struct{})}}}, func() { time.Sleep(c.look) }})
 			m.a.ctx = t.Context()
 			agenttest.Refused(t, c.said, m.flip(t.Context()), migration.CodePeer, c.said, "could not go: rome did not answer", "no path to rome is configured")
 			if slices.Contains(steps(m), "flip route") {
 				t.Errorf("%s: %v", c.said, steps(m))
+			}
+			if !strings.Contains(said.String(), `error="rome did not answer; `) {
+				t.Errorf("the log has %s", said.String())
 			}
 		})
 	}
