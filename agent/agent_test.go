@@ -17,6 +17,7 @@ import (
 	"godwit/agent/addresses"
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/guests"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
@@ -114,7 +115,7 @@ func bareAgent(t *testing.T, config *config.Config) *Agent {
 	a := &Agent{
 		config: config, log: slog.New(slog.DiscardHandler), clock: time.Now,
 		guests: guests.In(config.StatePath("guests")), links: map[string]*peer.Link{}, records: noRecords(config),
-		feed: newFeed(), metrics: newMetrics(config),
+		feed: newFeed(), metrics: newMetrics(config), detours: detour.New("", config.Network, nil),
 	}
 	a.book = addresses.New(config, a.takenAddresses)
 	return a

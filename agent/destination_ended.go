@@ -46,7 +46,14 @@ func (a *Agent) forgetIfEnded(ctx context.Context, g *guests.Guest) {
 	}
 }
 
-// endOfGone is endBoth of what led to a guest that is gone: what its tunnel still carried has ended.
+// settleEnded writes down that what tunnels still carried to a guest has ended with it, where others end those.
+func (a *Agent) settleEnded(guest string) {
+	for _, d := range a.detours.List(guest) {
+		a.settleSurvival(d, false)
+	}
+}
+
+// endOfGone is endBoth of what led to a guest that has ended: what its tunnel still carried has, too.
 func (a *Agent) endOfGone(ctx context.Context, d detour.Detour) error {
 	a.settleSurvival(d, false)
 	return a.endBoth(ctx, d)

@@ -15,6 +15,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/guests"
+	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -170,9 +171,19 @@ func TestConnectionsEndWithTheirGuest(t *testing.T) {
 			}
 		},
 		"its host rebooted": func(a *Agent, g *guests.Guest, d detour.Detour) {
-			if err := a.guests.Forget(g); err != nil {
+			a.forgetLost(map[string]*guests.Guest{g.Name(): g})
+			if err := a.lookAfter(t.Context(), d); err != nil {
 				t.Error(err)
 			}
+		},
+		"as it was to move on": func(a *Agent, g *guests.Guest, d detour.Detour) {
+			m := &outgoing{a: a, plan: migration.Plan{ID: "m-00000002", Guest: g.Name(), From: "rome", To: "oslo"}, guest: g, work: &sourceWork{}}
+			m.rec, m.state = record.New("rome", m.plan, time.Now()), migration.Source{Course: migration.Ended, Outcome: migration.Aborted}
+			var err error
+			if m.log, err = journal.Create(a.config.StatePath("journal"), m.plan.ID); err != nil {
+				t.Fatal(err)
+			}
+			a.closeSource(m)
 			if err := a.lookAfter(t.Context(), d); err != nil {
 				t.Error(err)
 			}
@@ -208,6 +219,33 @@ func TestConnectionsEndWithTheirGuest(t *testing.T) {
 		if ended := <-told; s.Tunnelled != 0 || s.Ended != 1 || ended.Survival == nil || ended.Survival.Ended != 1 {
 			t.Errorf("%s: here %+v, its home is told %+v", name, s, ended.Survival)
 		}
+	}
+}
+
+// TestConnectionsOfAGuestThatMovedOn: what a tunnel carried on to where a guest went next has not ended as that is
+// over: the guest runs there, and may have lost it.
+func TestConnectionsOfAGuestThatMovedOn(t *testing.T) {
+	a := startedAgain(t)
+	until := time.Now().Add(time.Hour)
+	came := detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Until: until, Visiting: []netstate.Visiting{{Addr: theirsHere}}}
+	went := detour.Detour{ID: "m-00000002", Guest: "web", Peer: "oslo", Leased: true, Until: until, Away: []netstate.Away{{Addr: theirsHere, Active: true}}}
+	place(a, &came, &went)
+	rec := record.New("rome", migration.Plan{ID: came.ID, Guest: "web"}, time.Now())
+	a.records.Add(rec)
+	rec.Edit(func(r *record.Report) {
+		r.Survival = &record.Survival{Total: 1, Tunnelled: 1, Connections: []record.Survivor{{Kind: "tcp", Fate: migration.Tunnelled}}}
+	})
+	if err := a.endDetour(t.Context(), went); err != nil { // oslo said so
+		t.Fatal(err)
+	}
+	if err := a.lookAfter(t.Context(), came); err != nil {
+		t.Fatal(err)
+	}
+	if _, stays := a.detours.Get(came.ID); stays {
+		t.Error("it leads on into nothing")
+	}
+	if s := rec.Snapshot().Survival; s.Ended != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -93,13 +93,10 @@ func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 		return a.lookAtVisitor(ctx, g, d, expired)
 	case a.guests.Expects(d.Guest): // it comes, or its QEMU does not answer yet
 		return nil
-	case d.LedOn(a.detours.List(d.Guest)):
-		if !expired {
-			return nil
-		}
-		return a.endBoth(ctx, d)
+	case !expired && d.LedOn(a.detours.List(d.Guest)):
+		return nil
 	}
-	return a.endOfGone(ctx, d)
+	return a.endBoth(ctx, d) // the guest ended, or runs elsewhere
 }
 
 // keepTunnel has a detour's tunnel stand as long as anything may need it, and ends it then.

@@ -162,6 +162,7 @@ func (a *Agent) forgetLost(lost map[string]*guests.Guest) {
 		if gone.Migration() != "" || a.journalLeft(gone.Name(), "") != nil {
 			continue // it is forgotten when that ends
 		}
+		a.settleEnded(gone.Name())
 		if err := a.guests.Forget(gone); err != nil {
 			a.log.Warn("forget guest", "guest", gone.Name(), "error", err)
 		}

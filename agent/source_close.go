@@ -63,6 +63,7 @@ func (a *Agent) closeSource(m *outgoing) {
 		if m.guest.Machine() == nil || m.guest.Machine().Exit().Reason == "" {
 			outcome = migration.Failed // its QEMU was killed or broke; a guest that ends by itself is not lost by us
 		}
+		a.settleEnded(m.plan.Guest)
 		a.discard(m.guest)
 		if err := a.guests.Forget(m.guest); err != nil {
 			a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)
