@@ -36,8 +36,8 @@ func (m *outgoing) stop(ctx context.Context) error {
 	events := m.guest.Machine().Events(following)
 	if err := m.rec.Timed(record.StepStop, func() error { return m.guest.Machine().Stop(ctx) }); err != nil {
 		leave()
-		if errors.Is(err, vm.ErrStood) {
-			err = errors.Join(vm.ErrStood, m.stoodStill(""))
+		if stood := (vm.StoodError{}); errors.As(err, &stood) {
+			err = errors.Join(stood, m.stoodStill(stood.Status))
 		}
 		return err
 	}
@@ -61,11 +61,10 @@ func (m *outgoing) runsStill(ctx context.Context) error {
 	return m.stoodStill(status)
 }
 
-// stoodStill is why a migration turns back whose guest stood still before it was stopped for its switch; status "": as
-// it was about to be.
+// stoodStill is why a migration turns back whose guest stood still before it was stopped for its switch.
 func (m *outgoing) stoodStill(status vm.Status) error {
 	switch {
-	case status == "" || status == vm.Paused || status == vm.FinishMigrate && m.work.facts.Hold == vm.HoldAck:
+	case status == vm.Paused || status == vm.FinishMigrate && m.work.facts.Hold == vm.HoldAck:
 		return m.problem(migration.CodeGuest, "somebody paused it, on %s, before it was stopped for its switch, and it was left so; resume it, then try again", m.plan.From)
 	case status == vm.FinishMigrate:
 		return m.problem(migration.CodeHypervisor, "it stood still before it was stopped for its switch: its QEMU stopped it by itself, or somebody paused it; where it is paused on %s, resume it, then try again", m.plan.From)

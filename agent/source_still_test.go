@@ -59,7 +59,7 @@ func (r *restless) Stop(context.Context) error {
 		r.before()
 	}
 	if status, _ := r.seen(); status != vm.Running {
-		return vm.ErrStood
+		return vm.StoodError{Status: status}
 	}
 	r.becomes(vm.Paused, "STOP")
 	r.mu.Lock()
@@ -215,6 +215,15 @@ func TestGuestThatOthersPaused(t *testing.T) {
 	m.state = turned
 	if status, _ := machine.seen(); err != nil || !m.runsOn() || status != vm.Paused {
 		t.Errorf("it ended, and the guest is %s: %v", status, err)
+	}
+}
+
+// TestGuestThatItsQEMUStopped: one that stands still as its QEMU has trouble is not said to be paused by somebody.
+func TestGuestThatItsQEMUStopped(t *testing.T) {
+	for _, status := range []vm.Status{vm.IOError, vm.InternalError, "save-vm", "suspended"} {
+		m, machine := restlessGuest(t)
+		machine.before = func() { machine.becomes(status, "STOP") }
+		agenttest.Refused(t, string(status), m.pause(t.Context()), migration.CodeGuest, "it does not run any more on paris: it is "+string(status))
 	}
 }
 

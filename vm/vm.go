@@ -11,13 +11,17 @@ package vm
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
-// ErrStood says that a guest stood still before it was to be stopped: somebody else paused it, or its hypervisor did,
-// as on a full disk.
-var ErrStood = errors.New("it stood still already")
+// StoodError says that a guest stood still before it was to be stopped, and how: somebody else paused it, or its
+// hypervisor did, as on a full disk.
+type StoodError struct{ Status Status }
+
+func (e StoodError) Error() string {
+	return fmt.Sprintf("stop guest: it stood still already: it is %s", e.Status)
+}
 
 // ThrottleRuns is for how long a throttled guest runs between two pauses: QEMU's
 // CPU_THROTTLE_TIMESLICE_NS. Its pauses are longer the further it is throttled.
@@ -34,7 +38,7 @@ type Machine interface {
 	// Stop pauses the guest. On success it does not run, and no failure of a migration
 	// resumes it. A held migration finishes from then on. Call it before the transfer
 	// allows the switchover. On error the guest may run or be paused: ask Status. It is
-	// ErrStood where the guest did not run before.
+	// a StoodError where the guest did not run before.
 	Stop(ctx context.Context) error
 	// Cont lets the guest run. On success the state is Running.
 	Cont(ctx context.Context) error

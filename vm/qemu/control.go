@@ -48,7 +48,7 @@ func (p *Process) Stop(ctx context.Context) error {
 		if own, err := p.ownStop(ctx, was); own || err != nil {
 			return cmp.Or(err, notPaused(was))
 		}
-		return fmt.Errorf("stop guest: it is %s: %w", was, vm.ErrStood)
+		return vm.StoodError{Status: was}
 	}
 	if err := p.qmp.Do(ctx, "stop", nil, nil); err != nil {
 		return err

@@ -358,7 +358,7 @@ func TestStopBesideAnother(t *testing.T) {
 	if err := second.Do(t.Context(), "stop", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Stop(t.Context()); !errors.Is(err, vm.ErrStood) {
+	if err := p.Stop(t.Context()); !errors.As(err, new(vm.StoodError)) {
 		t.Errorf("paused by somebody else: %v", err)
 	}
 	status(t, p, vm.Paused)

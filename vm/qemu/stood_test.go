@@ -23,7 +23,7 @@ func TestStopOfOneThatStands(t *testing.T) {
 			return "{}", true
 		}
 		err := p.Stop(t.Context())
-		if asked := slices.Contains(f.log, "stop"); err == nil || errors.Is(err, vm.ErrStood) != stood || asked == stood {
+		if asked := slices.Contains(f.log, "stop"); err == nil || errors.As(err, new(vm.StoodError)) != stood || asked == stood {
 			t.Errorf("%s: %v; it was asked to stop it: %v", status, err, asked)
 		}
 	}
