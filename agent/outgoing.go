@@ -154,7 +154,7 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 				continue // too late to turn back, or turning back already
 			}
 			cancel()
-			in.Stood = stood(<-result) // it was ended, what else came of it is not wanted
+			in.Stood = errors.Is(<-result, vm.ErrUnasked) // it was ended, what else came of it is not wanted
 			return in, false
 		case <-ctx.Done():
 			cancel()
@@ -163,9 +163,6 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 		}
 	}
 }
-
-// stood says whether an error of Pause is that the guest stood still before it was to be stopped.
-func stood(err error) bool { return errors.As(err, new(vm.StoodError)) }
 
 // callOff keeps for the end of what is being undone that a migration which would begin again does not, and
 // writes it down: an agent that is killed before does not begin again either.
@@ -204,7 +201,7 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 			problem = gone
 		}
 	}
-	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem, Again: m.turnsHybrid(problem), Stood: stood(err)}
+	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem, Again: m.turnsHybrid(problem), Stood: errors.Is(err, vm.ErrUnasked)}
 }
 
 // step advances the machine and journals the new state before it counts. A state that cannot be journalled is not

@@ -27,7 +27,12 @@ func (m *outgoing) perform(ctx context.Context, e migration.Effect) error {
 		ctx, cancel = limit.On(ctx)
 		defer cancel()
 	}
-	return limits.TimedOut("migration "+m.plan.ID, limits.Says(ctx, m.effect(ctx, e)))
+	err := m.effect(ctx, e)
+	told := limits.TimedOut("migration "+m.plan.ID, limits.Says(ctx, err))
+	if errors.Is(err, vm.ErrUnasked) && !errors.Is(told, vm.ErrUnasked) { // a time-out tells no more than itself
+		return errors.Join(told, vm.ErrUnasked)
+	}
+	return told
 }
 
 // limitOf is that of an effect, with what it takes where disks move.
@@ -226,7 +231,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	m.guest.Machine().Courtesy(false) //nolint:errcheck // slower, not wrong
 	memory, err := compare.MemoryOf(ctx, m.guest.Machine())
 	if err != nil {
-		return err
+		return fmt.Errorf("pause guest %s: %w: %w", m.plan.Guest, vm.ErrUnasked, err)
 	}
 	m.lookAgain(ctx)
 	m.beginStop()
@@ -318,7 +323,7 @@ func (m *outgoing) resume(ctx context.Context) error {
 		m.cutStream(ctx)
 	}
 	for {
-		was, err := goOn(ctx, m.guest.Machine())
+		was, err := goOn(ctx, m.guest.Machine(), false)
 		if err == nil {
 			if was != vm.Running || paused != 0 { // where it ran, an agent before this one had it run on
 				m.rec.Moment(record.StepRanOn)

@@ -10,12 +10,12 @@ import (
 	"godwit/vm"
 )
 
-// mayStand says whether the guest of a migration that came to nothing was stopped for its switch, and so
-// may stand still.
+// mayStand says whether the guest of a migration that came to nothing was stopped for its switch, by us or by its
+// QEMU, and so may stand still.
 func mayStand(s migration.Source) bool {
 	switch s.Reached() {
 	case migration.Pause, migration.Release, migration.AwaitLanding:
-		return s.Outcome != migration.Completed && !s.Lost() && !s.Stood
+		return s.Outcome != migration.Completed && !s.Lost()
 	}
 	return false
 }
@@ -28,12 +28,13 @@ func (m *outgoing) runsOn() bool {
 	}
 	ctx, cancel := limits.Status.On(m.a.ctx)
 	defer cancel()
-	was, err := goOn(ctx, m.guest.Machine())
+	was, err := goOn(ctx, m.guest.Machine(), m.state.Stood)
 	return err == nil || was == vm.Shutdown || was == vm.Panicked || was == vm.InternalError
 }
 
-// goOn has a guest run on; was is how it was found, "" where its QEMU did not say.
-func goOn(ctx context.Context, machine vm.Machine) (was vm.Status, err error) {
+// goOn has a guest run on; was is how it was found, "" where its QEMU did not say. stood: we did not stop it, and only
+// what its QEMU stopped for a switchover runs on, as that ends; what somebody else paused before stays so.
+func goOn(ctx context.Context, machine vm.Machine, stood bool) (was vm.Status, err error) {
 	was, err = machine.Status(ctx)
 	if err != nil || was == vm.Running {
 		return was, err
@@ -41,7 +42,7 @@ func goOn(ctx context.Context, machine vm.Machine) (was vm.Status, err error) {
 	if was == vm.FinishMigrate { // it waits before its switchover, and would not continue
 		err = machine.CancelMigration(ctx)
 	}
-	if err == nil {
+	if err == nil && !stood {
 		err = machine.Cont(ctx)
 	}
 	return was, err

@@ -90,9 +90,21 @@ func TestGoOn(t *testing.T) {
 		{vm.FinishMigrate, "cancel", []string{"say", "cancel"}},
 	} {
 		machine := &obeys{status: c.status, fails: c.fails}
-		was, err := goOn(t.Context(), machine)
+		was, err := goOn(t.Context(), machine, false)
 		if (err != nil) != (c.fails != "") || !slices.Equal(machine.did, c.did) || c.fails != "say" && was != c.status || c.fails == "say" && was != "" {
 			t.Errorf("%s, it does not %s: was %q, did %q: %v", c.status, c.fails, was, machine.did, err)
+		}
+	}
+}
+
+// TestGoOnAsItWas: one that we did not stop runs on where its QEMU has it, as its switchover ends, and nowhere else.
+func TestGoOnAsItWas(t *testing.T) {
+	for status, did := range map[vm.Status][]string{
+		vm.Running: {"say"}, vm.Paused: {"say"}, vm.IOError: {"say"}, vm.FinishMigrate: {"say", "cancel"},
+	} {
+		machine := &obeys{status: status}
+		if _, err := goOn(t.Context(), machine, true); err != nil || !slices.Equal(machine.did, did) {
+			t.Errorf("%s: did %q: %v", status, machine.did, err)
 		}
 	}
 }

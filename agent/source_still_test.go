@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/guests"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -224,6 +226,41 @@ func TestGuestThatItsQEMUStopped(t *testing.T) {
 		m, machine := restlessGuest(t)
 		machine.before = func() { machine.becomes(status, "STOP") }
 		agenttest.Refused(t, string(status), m.pause(t.Context()), migration.CodeGuest, "it does not run any more on paris: it is "+string(status))
+	}
+}
+
+// obeying ends with its context, as a QEMU's monitor does.
+type obeying struct{ *restless }
+
+func (o obeying) Stop(ctx context.Context) error {
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", vm.ErrUnasked, ctx.Err())
+}
+
+// TestCalledOffBeforeItsStop: a guest that was not asked to stop yet is not run on, as somebody else may pause it.
+func TestCalledOffBeforeItsStop(t *testing.T) {
+	m, machine := restlessGuest(t)
+	m.state = sourceDoing(t, migration.Pause)
+	m.guest.RunsIn(obeying{machine})
+	m.inbox <- migration.Input{Kind: migration.Abort, Problem: &migration.Problem{Code: migration.CodeAsked}}
+	in, _ := m.await(t.Context(), migration.Pause)
+	machine.becomes(vm.Paused, "STOP")
+	turned, _, err := m.state.Step(in)
+	if err != nil || slices.Contains(turned.Undo, migration.Resume) {
+		t.Errorf("it turns back by %v: %v", turned.Undo, err)
+	}
+}
+
+// TestTooLateForItsStop: the same where the time for that is up.
+func TestTooLateForItsStop(t *testing.T) {
+	limit := effectLimits[migration.Pause]
+	t.Cleanup(func() { effectLimits[migration.Pause] = limit })
+	effectLimits[migration.Pause] = limits.Limit{For: time.Millisecond}
+	m, machine := restlessGuest(t)
+	m.state = sourceDoing(t, migration.Pause)
+	m.guest.RunsIn(obeying{machine})
+	if in, _ := m.await(t.Context(), migration.Pause); !in.Stood || in.Problem.Code != migration.CodeTimeout {
+		t.Errorf("%+v", in)
 	}
 }
 

@@ -88,7 +88,7 @@ type Source struct {
 	Tries   int      `json:"tries"`            // begun again so many times
 	Again   bool     `json:"again"`            // begins again when all is undone
 	Hooked  bool     `json:"hooked,omitempty"` // an earlier try has asked the hooks of PRE_MIGRATION_START
-	Stood   bool     `json:"stood,omitempty"`  // the guest stood still before it was to be stopped: it is not run on
+	Stood   bool     `json:"stood,omitempty"`  // the guest was not stopped by us: it is not run on
 	Outcome Outcome  `json:"outcome"`
 	Problem *Problem `json:"problem,omitempty"`
 }
@@ -191,7 +191,7 @@ type Input struct {
 	Epoch   uint64 // with Start, and of what the other side says; 0: of this right
 	Problem *Problem
 	Again   bool // with Fault: it is to begin again, by other means
-	Stood   bool // with Fault and Abort, of Pause: somebody else had paused the guest
+	Stood   bool // with Fault and Abort, of Pause: the guest was not asked to stop
 }
 
 // triesMost bounds how often a migration begins again by itself. An agent that is

@@ -11,17 +11,23 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
 
+// ErrUnasked says that a guest was not asked to stop: where it stands still, it was not the caller who paused it.
+var ErrUnasked = errors.New("it was not asked to stop")
+
 // StoodError says that a guest stood still before it was to be stopped, and how: somebody else paused it, or its
-// hypervisor did, as on a full disk.
+// hypervisor did, as on a full disk. It is an ErrUnasked.
 type StoodError struct{ Status Status }
 
 func (e StoodError) Error() string {
 	return fmt.Sprintf("stop guest: it stood still already: it is %s", e.Status)
 }
+
+func (StoodError) Unwrap() error { return ErrUnasked }
 
 // ThrottleRuns is for how long a throttled guest runs between two pauses: QEMU's
 // CPU_THROTTLE_TIMESLICE_NS. Its pauses are longer the further it is throttled.
@@ -38,7 +44,7 @@ type Machine interface {
 	// Stop pauses the guest. On success it does not run, and no failure of a migration
 	// resumes it. A held migration finishes from then on. Call it before the transfer
 	// allows the switchover. On error the guest may run or be paused: ask Status. It is
-	// a StoodError where the guest did not run before.
+	// a StoodError where the guest did not run before, and an ErrUnasked wherever it was not asked to.
 	Stop(ctx context.Context) error
 	// Cont lets the guest run. On success the state is Running.
 	Cont(ctx context.Context) error

@@ -42,7 +42,7 @@ func (p *Process) Status(ctx context.Context) (vm.Status, error) {
 func (p *Process) Stop(ctx context.Context) error {
 	was, err := p.Status(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("stop guest: %w: %w", vm.ErrUnasked, err)
 	}
 	if was != vm.Running {
 		if own, err := p.ownStop(ctx, was); own || err != nil {
