@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -38,16 +37,14 @@ func (p *Process) Status(ctx context.Context) (vm.Status, error) {
 // nobody allowed the switchover before. A failed migration then leaves the guest paused.
 //
 // QEMU is content with a stop of a guest that stands still, so it is asked first. The migration of a
-// guest that somebody else paused needs no acknowledgement either, and has come to the fence.
+// guest that somebody else paused needs no acknowledgement either, and has come to the fence. What
+// QEMU stopped by itself before, it has run on as the migration is cancelled (migration_iteration_finish).
 func (p *Process) Stop(ctx context.Context) error {
 	was, err := p.Status(ctx)
 	if err != nil {
 		return fmt.Errorf("stop guest: %w: %w", vm.ErrUnasked, err)
 	}
 	if was != vm.Running {
-		if own, err := p.ownStop(ctx, was); own || err != nil {
-			return cmp.Or(err, notPaused(was))
-		}
 		return vm.StoodError{Status: was}
 	}
 	if err := p.qmp.Do(ctx, "stop", nil, nil); err != nil {
@@ -61,24 +58,12 @@ func (p *Process) Stop(ctx context.Context) error {
 	case vm.Paused:
 		return nil
 	case vm.FinishMigrate, vm.PostMigrate:
-		if own, err := p.ownStop(ctx, got); err != nil || !own {
+		held, err := p.capable(ctx, "switchover-ack")
+		if err != nil || held {
 			return err
 		}
 	}
-	return notPaused(got)
-}
-
-func notPaused(got vm.Status) error {
 	return fmt.Errorf("stop guest: it is %s, not %s", got, vm.Paused)
-}
-
-// ownStop says whether it may have been QEMU that stopped a guest, for its switchover.
-func (p *Process) ownStop(ctx context.Context, got vm.Status) (bool, error) {
-	if got != vm.FinishMigrate && got != vm.PostMigrate {
-		return false, nil
-	}
-	held, err := p.capable(ctx, "switchover-ack")
-	return !held, err
 }
 
 // capable says whether a migration capability is set. It asks QEMU, because the migration

@@ -268,7 +268,17 @@ func TestBusyGuestIsNotBraked(t *testing.T) {
 
 func TestStopRefusesQEMUsOwnStop(t *testing.T) {
 	f, p := newFake(t, "7.2.22")
-	f.run = "finish-migrate"
+	f.first = func(command, _ string) (string, bool) {
+		switch command {
+		case "query-status":
+			return `{"status": ` + quoted(f.run) + `}`, true
+		case "query-migrate-capabilities":
+			return `[{"capability": "pause-before-switchover", "state": true}]`, true
+		case "stop": // it came first
+			f.run = "finish-migrate"
+		}
+		return "{}", true
+	}
 	if err := p.Stop(t.Context()); err == nil || err.Error() != "stop guest: it is finish-migrate, not paused" {
 		t.Errorf("error %v", err)
 	}
