@@ -56,7 +56,11 @@ func (m *outgoing) askExpect() (free bool, err error) {
 	return answer.Free && err == nil, err
 }
 
-// askWhether asks what an agent of any version answers.
+// thereURL is of no migration: an agent of any version says so, and looks at no disk for that, which may hang, nor waits
+// for another's work.
+var thereURL = urlOf("-", "course")
+
+// askWhether asks whether an agent is there.
 func (m *outgoing) askWhether() error {
 	return limits.Answers.Do(m.a.ctx, func(ctx context.Context) (last error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -66,7 +70,7 @@ func (m *outgoing) askWhether() error {
 			var again <-chan time.Time
 			if begun < answersTries {
 				begun++
-				go func() { answered <- m.link.Call(ctx, http.MethodGet, "/v1/host", nil, nil) }()
+				go func() { answered <- m.link.Call(ctx, http.MethodGet, thereURL, nil, nil) }()
 				again = time.After(answersAgain)
 			}
 			select {

@@ -37,7 +37,7 @@ func TestNoAnswerBeforeTheFlip(t *testing.T) {
 			if err := m.askWhether(); err != nil {
 				t.Fatal(err)
 			}
-			ask := func(ctx context.Context) error { return m.link.Call(ctx, http.MethodGet, "/v1/host", nil, nil) }
+			ask := func(ctx context.Context) error { return m.link.Call(ctx, http.MethodGet, thereURL, nil, nil) }
 			for end(); limits.Tell.Do(t.Context(), ask) == nil; { // in the copy, whose own connections go on
 			}
 			looks := 0
@@ -69,17 +69,17 @@ func TestAskedAhead(t *testing.T) {
 		asked       []string
 	}{
 		"clients are told": {true, false, present, time.Minute, []string{"/v1/migrations/m-00000001/expect"}},
-		"nobody is":        {false, false, present, time.Minute, []string{"/v1/host"}},
-		"they were":        {true, true, present, time.Minute, []string{"/v1/host"}},
+		"nobody is":        {false, false, present, time.Minute, []string{thereURL}},
+		"they were":        {true, true, present, time.Minute, []string{thereURL}},
 		"a refusal": {true, false, func(w http.ResponseWriter, _ *http.Request) {
 			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeUsage, Text: "no such migration"})
 		}, time.Minute, []string{"/v1/migrations/m-00000001/expect"}},
 		"too late for clients": {true, false, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/v1/host" {
+			if r.URL.Path != thereURL {
 				<-r.Context().Done()
 			}
 			peer.Answer(w, nil, nil)
-		}, time.Second, []string{"/v1/migrations/m-00000001/expect", "/v1/host"}},
+		}, time.Second, []string{"/v1/migrations/m-00000001/expect", thereURL}},
 	} {
 		limits.Expect.For = c.within
 		asked := make(chan string, 9)
@@ -125,5 +125,18 @@ func TestAnswersSlowly(t *testing.T) {
 	}), nil)
 	if err := m.askWhether(); err != nil {
 		t.Errorf("asked %d times: %v", asked.Load(), err)
+	}
+}
+
+// TestAnswersWhateverItDoes: whether an agent is there is answered while others have its lock: that what it was asked is
+// of no migration is an answer.
+func TestAnswersWhateverItDoes(t *testing.T) {
+	m, n := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+	there := between(t)
+	there.mu.Lock()
+	defer there.mu.Unlock()
+	m.link = peertest.Link(t, "paris", n.Host, there.peerAPI(), nil)
+	if err := m.askWhether(); err != nil {
+		t.Errorf("nobody is there: %v", err)
 	}
 }
