@@ -96,7 +96,10 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 		if err == nil && p.Status.Ended() {
 			err = m.copyEnded(ctx, p)
 		}
-		if err == nil && (p.Status == vm.PreSwitchover || p.Status == vm.Device) {
+		if err == nil {
+			err = m.stoodBefore(ctx, p.Status)
+		}
+		if err == nil && m.work.facts.Hold != vm.HoldAck && (p.Status == vm.PreSwitchover || p.Status == vm.Device) {
 			err = m.problem(migration.CodeHypervisor,
 				"QEMU %s stopped it while a hook of %s ran; use QEMU 8.1 or newer, or a hook that takes less time",
 				m.work.facts.Version, migration.PreSourceSuspend)

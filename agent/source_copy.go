@@ -238,7 +238,10 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 
 // lookAtCopy is how a copy that began then goes. The error is of one that is over, or in which nothing moves any more.
 func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, paths []peer.Path, begun time.Time) (p vm.Progress, look policy.Look, err error) {
-	if p, err = m.guest.Machine().Progress(ctx); err != nil {
+	if p, err = m.guest.Machine().Progress(ctx); err == nil {
+		err = m.stoodBefore(ctx, p.Status)
+	}
+	if err != nil {
 		return p, look, err
 	}
 	if p.Status.Ended() {
@@ -259,12 +262,6 @@ func (m *outgoing) lookAtCopy(ctx context.Context, idle *policy.Standstill, path
 	}
 	look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.pauseRTT())
 	return p, look, nil
-}
-
-// tellCopy tells how far the copy is, and keeps what its report has of that: it may be called off at any time.
-func (m *outgoing) tellCopy(p vm.Progress, look policy.Look) {
-	m.progress(m.progressOf(p, look))
-	m.rec.Edit(func(r *record.Report) { r.Rounds = int(p.Rounds) })
 }
 
 // copyLook is what policy sees of a copy of memory that has gone on for so long. A second wait, after
@@ -354,6 +351,12 @@ func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
 		answer.Problem.Code = migration.CodePeer
 	}
 	return answer.Problem
+}
+
+// tellCopy tells how far the copy is, and keeps what its report has of that: it may be called off at any time.
+func (m *outgoing) tellCopy(p vm.Progress, look policy.Look) {
+	m.progress(m.progressOf(p, look))
+	m.rec.Edit(func(r *record.Report) { r.Rounds = int(p.Rounds) })
 }
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) record.CopyProgress {

@@ -61,6 +61,15 @@ func (m *outgoing) runsStill(ctx context.Context) error {
 	return m.stoodStill(status)
 }
 
+// stoodBefore is for a copy that goes on: a guest that somebody paused needs no word of ours to be stopped, so its QEMU
+// has come to the switch, and would take no `cont` of theirs until the migration is called off.
+func (m *outgoing) stoodBefore(ctx context.Context, copied vm.MigrationStatus) error {
+	if m.work.facts.Hold != vm.HoldAck || copied != vm.PreSwitchover && copied != vm.Device {
+		return nil
+	}
+	return m.runsStill(ctx)
+}
+
 // stoodStill is why a migration turns back whose guest stood still before it was stopped for its switch.
 func (m *outgoing) stoodStill(status vm.Status) error {
 	switch {

@@ -17,6 +17,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/policy"
 	"godwit/vm"
 )
 
@@ -274,5 +275,38 @@ func TestStoodWhileItIsCalledOff(t *testing.T) {
 	}
 	if in, stop := m.await(t.Context(), migration.Pause); stop || !in.Stood {
 		t.Errorf("%+v, %v", in, stop)
+	}
+}
+
+// TestPausedInTheCopy: a guest that somebody pauses while its memory is copied is stopped for QEMU, which comes to the
+// switch without a word of ours, and refuses theirs to have it run on: that copy is over, not only once it fits. A QEMU
+// that stops guests by itself is another matter, and so is one that has just come there.
+func TestPausedInTheCopy(t *testing.T) {
+	for name, c := range map[string]struct {
+		hold   vm.Hold
+		copied vm.MigrationStatus
+		runs   int32
+		over   bool
+	}{
+		"it goes on":          {vm.HoldAck, vm.Active, 0, false},
+		"it is at the switch": {vm.HoldAck, vm.PreSwitchover, 0, true},
+		"it sends its device": {vm.HoldAck, vm.Device, 0, true},
+		"by QEMU's own will":  {vm.HoldLowBandwidth, vm.PreSwitchover, 0, false},
+		"it runs still":       {vm.HoldAck, vm.PreSwitchover, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+			qemu := &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, c.copied}
+			qemu.runs.Store(c.runs)
+			m.guest.RunsIn(qemu)
+			m.work.facts.Hold = c.hold
+			may := make(chan struct{})
+			close(may)
+			laned(t, m, may)
+			_, _, err := m.lookAtCopy(t.Context(), &policy.Standstill{Patience: time.Minute}, nil, time.Now())
+			if c.over != (err != nil) || err != nil && !strings.Contains(err.Error(), "somebody paused it") {
+				t.Errorf("%v, want over %v", err, c.over)
+			}
+		})
 	}
 }
