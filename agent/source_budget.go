@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/peer"
 	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/policy"
@@ -125,4 +126,23 @@ func (m *outgoing) notePath(paths []string, disks policy.DiskFacts, f policy.For
 		m.rec.Note(fmt.Sprintf("it writes to its disks %.0f times a second: as foreseen its writes will wait for the copy of them, which takes about %v where these are anywhere in the %d MB that they hold, and less where one is beside the other",
 			disks.Writes, f.Disks.Took.Round(time.Second), disks.Bytes/1e6))
 	}
+}
+
+// copyLimit bounds a copy that comes no nearer to its end by what the slowest believable progress takes.
+func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
+	var rate int64
+	for _, p := range m.answering(paths) {
+		rate += p.Rate
+	}
+	if rate == 0 {
+		rate = 10_000_000
+	}
+	if most := m.bandwidth.Bits(); most > 0 {
+		if m.work.mirrors != nil { // disks may have as much
+			most = max(1, most/2)
+		}
+		rate = min(rate, most)
+	}
+	whole := time.Duration(float64(m.work.facts.Memory) * 8 / float64(rate) * float64(time.Second))
+	return 3*whole + 30*time.Second
 }

@@ -157,25 +157,6 @@ func courtesy(ctx context.Context, machine vm.Machine) {
 	}()
 }
 
-// copyLimit bounds a copy that comes no nearer to its end by what the slowest believable progress takes.
-func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
-	var rate int64
-	for _, p := range m.answering(paths) {
-		rate += p.Rate
-	}
-	if rate == 0 {
-		rate = 10_000_000
-	}
-	if most := m.bandwidth.Bits(); most > 0 {
-		if m.work.mirrors != nil { // disks may have as much
-			most = max(1, most/2)
-		}
-		rate = min(rate, most)
-	}
-	whole := time.Duration(float64(m.work.facts.Memory) * 8 / float64(rate) * float64(time.Second))
-	return 3*whole + 30*time.Second
-}
-
 // awaitFit looks at QEMU's figures until policy says go.
 func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime}
