@@ -25,9 +25,9 @@ guests:
   - {name: web, site: montreal, memory: 128MiB}
 `
 
-// TestTakenBack cuts every way between the hosts while the release is on its way. The
-// guest is in doubt, comes back by a person's word, and the other host, when it is
-// heard again, ends what it held for it. Then the guest can move.
+// TestTakenBack cuts every way between the hosts while the release is on its way; before that the guest would run on
+// here. It is in doubt, comes back by a person's word, and the other host, when it is heard again, ends what it held for
+// it. Then the guest can move.
 func TestTakenBack(t *testing.T) {
 	exactly(t)
 	p := newTrial(t, recoverWorld, func(string, *config.Config) {})
@@ -35,7 +35,7 @@ func TestTakenBack(t *testing.T) {
 	before := p.inventory()
 	client := p.w.agents["montreal"].client
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
-	p.reaches(id, string(migration.Switch))
+	p.reaches(id, string(migration.SourceSuspend))
 	var faults linkFaults
 	mend, err := faults.add(p.w.spec().Sites, p.w.topo, "sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth })
 	p.must(err)
@@ -85,7 +85,7 @@ func (p *trial) doubtEnds(faults *linkFaults) {
 	// for TCP's slow start at round trips of 300 ms too.
 	const most = 20 * time.Second
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
-	p.reaches(id, string(migration.Switch))
+	p.reaches(id, string(migration.SourceSuspend))
 	mend, err := faults.add(p.w.spec().Sites, p.w.topo, "sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth })
 	p.must(err)
 	p.inDoubt(id)
