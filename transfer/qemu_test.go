@@ -123,15 +123,20 @@ func (p *pair) stayHeld(l *link, d time.Duration) vm.Progress {
 	return progress
 }
 
-// finish stops the guest, lets it go, and sees it run undamaged at the destination.
+// finish stops the guest, if it runs, lets it go, and sees it run undamaged at the destination.
 func (p *pair) finish(l *link) {
 	p.T.Helper()
 	t := p.T
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	begun := time.Now()
-	if err := p.Src.Stop(ctx); err != nil {
+	switch was, err := p.Src.Status(ctx); { // it may have been stopped before
+	case err != nil:
 		t.Fatal(err)
+	case was == vm.Running:
+		if err := p.Src.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
 	}
 	stopped := time.Since(begun)
 	if err := p.Src.ReleaseSwitchover(ctx); err != nil {
