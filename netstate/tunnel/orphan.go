@@ -68,6 +68,12 @@ func (c Config) dead(ctx context.Context) (bool, error) {
 	return false, fmt.Errorf("control socket: %w", err)
 }
 
+// A process whose device is gone ends by itself, and may be just about to.
+const (
+	endsWithin = 2 * time.Second
+	endsLook   = 20 * time.Millisecond
+)
+
 // free makes c's names free of what a process left that was killed, or says why c cannot have them. left: there is
 // that one's device, and it is c's.
 func free(ctx context.Context, c Config) (left bool, err error) {
@@ -76,6 +82,12 @@ func free(ctx context.Context, c Config) (left bool, err error) {
 		return false, err
 	}
 	link, _ := netlink.LinkByName(c.Name)
+	for begun := time.Now(); !dead && link == nil && time.Since(begun) < endsWithin && ctx.Err() == nil; {
+		time.Sleep(endsLook)
+		if dead, err = c.dead(ctx); err != nil {
+			return false, err
+		}
+	}
 	switch {
 	case !dead && link != nil:
 		return false, fmt.Errorf("device %s: exists already", c.Name)

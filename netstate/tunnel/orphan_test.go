@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -151,4 +152,22 @@ func TestHalfMade(t *testing.T) {
 func exists(n *nettest.Net, device string) (there bool) {
 	n.Do("a", func() error { there = Exists(device); return nil })
 	return there
+}
+
+// TestFreeOfOneThatEnds: a process whose device is gone ends by itself, and its name is free then; one that goes on has it.
+func TestFreeOfOneThatEnds(t *testing.T) {
+	for name, ends := range map[string]bool{"it ends": true, "it goes on": false} {
+		c := Config{Name: "gwt-none", Dir: t.TempDir()}
+		there, err := net.Listen("unix", c.socket())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ends {
+			time.AfterFunc(3*endsLook, func() { there.Close() })
+		}
+		if left, err := free(t.Context(), c); left || (err == nil) != ends {
+			t.Errorf("%s: %v, %v", name, left, err)
+		}
+		there.Close()
+	}
 }
