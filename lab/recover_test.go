@@ -17,8 +17,8 @@ import (
 const recoverWorld = `
 name: recover
 sites:
-  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 75ms}]}
-  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 75ms}]}
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 120ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 120ms}]}
 clients:
   - {name: phone, at: montreal}
 guests:
@@ -82,7 +82,7 @@ func TestTakenBack(t *testing.T) {
 func (p *trial) doubtEnds(faults *linkFaults) {
 	p.Helper()
 	// The goal is 2 s, for the question alone, which is in the log. The last of memory waits
-	// for TCP's slow start at round trips of 300 ms too.
+	// for TCP's slow start at round trips of 480 ms too.
 	const most = 20 * time.Second
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
 	p.reaches(id, string(migration.SourceSuspend))
