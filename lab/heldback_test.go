@@ -82,8 +82,7 @@ func (p *trial) comesBackFromHome() {
 	p.from = "sanjose"
 	p.datagrams("plain", "web")
 	id := move("montreal")
-	p.reaches(id, string(migration.Switch))
-	time.Sleep(300 * time.Millisecond) // a round trip is 240 ms
+	p.did(id, "addresses come home") // a round trip of 240 ms and more is left until the flip
 	p.must(p.w.agents["sanjose"].client.Abort(p.Context(), id))
 	p.is("called off on the way home", p.ends(id, 10*time.Second).Outcome, migration.Aborted)
 	p.allCame("plain", "called off on the way home")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -186,6 +187,22 @@ func (p *trial) reaches(id, name string) {
 		}
 	}
 	p.Fatalf("migration %s: no %s in 30 s", id, name)
+}
+
+// did waits until a migration has done a step.
+func (p *trial) did(id, step string) {
+	p.Helper()
+	for limit := time.Now().Add(60 * time.Second); time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
+		rep, err := p.leader().Report(p.Context(), id)
+		p.must(err)
+		if slices.ContainsFunc(rep.Critical, func(s record.Step) bool { return s.Name == step }) {
+			return
+		}
+		if rep.Ended != 0 {
+			p.Fatalf("migration %s ended before %q: %s, %v", id, step, rep.Outcome, rep.Problem)
+		}
+	}
+	p.Fatalf("migration %s: no %q in a minute", id, step)
 }
 
 // ends waits for the outcome of a migration.
