@@ -39,7 +39,7 @@ lint: deps ## golangci-lint, at the version that scripts/lint pins
 # A process with the detector sleeps for 1 s before it ends, as each tunnel, agent and link of the tests would.
 race: deps ## the tests that need no guest, under the race detector
 	@scripts/install test
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 GODWIT_REQUIRE=1 GODWIT_GUESTS=off $(GO) test -race -vet=off -count=1 -timeout 20m ./...
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 GODWIT_REQUIRE=1 GODWIT_GUESTS=off $(GO) test -race -vet=off -count=1 -p 3 -timeout 20m ./netstate ./agent ./lab/traffic ./... # they mostly wait; the longest first
 
 install: build ## copy the binaries and the guest image into the system
 	install -D -m 755 bin/godwit "$(DESTDIR)$(PREFIX)/bin/godwit"
