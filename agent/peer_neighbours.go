@@ -27,7 +27,10 @@ func (a *Agent) peerPresence(r *http.Request) (any, error) {
 		caller := peer.Caller(r)
 		said.LedOn = slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool { return d.Peer != caller && d.LeadsAway() })
 		has := said.LedOn || a.mayBeHere(guest)
-		said.Has = &has
+		said.Has, said.Epoch = &has, a.latestRight(guest)
+		if e, err := a.guests.Ended(guest); err == nil {
+			said.Ended = &e.At
+		}
 	}
 	return said, nil
 }
