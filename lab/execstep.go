@@ -51,6 +51,9 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 		ended(err)
 		return nil
 	}
+	if err != nil && ctx.Err() != nil { // if it was begun, the answer is lost
+		return fmt.Errorf("the run ended before the guest had said that it began %q", shown(e.Command))
+	}
 	if err != nil {
 		return err
 	}
@@ -81,16 +84,21 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 	return ctx.Err()
 }
 
-// commandFailed names the command, as a run may have several, and what it said, if anything.
-func commandFailed(command, code, said string) error {
+// shown names a command, as a run may have several.
+func shown(command string) string {
 	const most = 80
 	if command = oneLine(strings.TrimSpace(command)); len(command) > most {
 		command = strings.ToValidUTF8(command[:most], "") + "…"
 	}
+	return command
+}
+
+// commandFailed says how a command ended, and what it said, if anything.
+func commandFailed(command, code, said string) error {
 	if said = strings.TrimSpace(said); said != "" {
 		said = ": " + said
 	}
-	return fmt.Errorf("exit %s of %q%s", code, command, said)
+	return fmt.Errorf("exit %s of %q%s", code, shown(command), said)
 }
 
 // errGuestEnded says that a guest runs nowhere any more.

@@ -199,3 +199,28 @@ func TestCommandThatRunsOn(t *testing.T) {
 		t.Errorf("troubles: %q", r.troubles)
 	}
 }
+
+// TestCommandThatNeverBegan: a command is trouble for which its guest did not answer before the run ended, by itself or
+// by an interruption.
+func TestCommandThatNeverBegan(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/guests/web/call", func(_ http.ResponseWriter, q *http.Request) {
+		io.Copy(io.Discard, q.Body) //nolint:errcheck // the context of a request whose body was not read does not end
+		asked <- struct{}{}
+		<-q.Context().Done()
+	})
+	r := aRun(scenario.Step{Exec: &scenario.Exec{Guest: "web", Command: "true"}})
+	r.hasWeb(t, mux)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if r.carryOut(ctx) {
+		t.Error("it met its time limit")
+	}
+	if got := r.troubles; len(got) != 1 || !strings.Contains(got[0], `the run ended before the guest had said that it began "true"`) {
+		t.Errorf("troubles: %q", got)
+	}
+}
