@@ -26,7 +26,7 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 		a := r.w.agents[name]
 		errs = append(errs, a.kill())
 		if k.Restart && a.awaits() {
-			r.wg.Go(func() { r.trouble(step, a.startAgain(ctx, k.RestartAfter)) })
+			r.begin(func() { r.trouble(step, a.startAgain(ctx, k.RestartAfter)) })
 		}
 	}
 	return errors.Join(errs...)

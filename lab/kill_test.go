@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/api"
@@ -151,4 +154,24 @@ func TestGuestThatIsToBootAgain(t *testing.T) {
 	if !r.stays("web") || len(r.troubles) != 0 {
 		t.Errorf("the run has ended: it stays %v, %q", r.stays("web"), r.troubles)
 	}
+}
+
+// TestTheEndWaitsForAnAgentThatIsToStartAgain: one that is killed last is started again before the run ends.
+func TestTheEndWaitsForAnAgentThatIsToStartAgain(t *testing.T) {
+	process := exec.Command("true")
+	if err := process.Run(); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := aRun(scenario.Step{Kill: &scenario.Kill{Agent: "a", Restart: true, RestartAfter: 30 * time.Second}})
+		a := &hostAgent{
+			host: topo.Host{Name: "a"}, dir: "/dev/null/none", // where it cannot start, which is told
+			client: api.NewClient(filepath.Join(t.TempDir(), "none.sock")), cmd: process, done: make(chan struct{}),
+		}
+		close(a.done)
+		r.w.agents["a"] = a
+		if r.carryOut(t.Context()) || len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "kill agent a: mkdir") {
+			t.Errorf("troubles %q, want that of its start", r.troubles)
+		}
+	})
 }
