@@ -88,14 +88,14 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 		}
 	case "move":
 		if o, ok := f.object(n, kind, []string{"client", "to", "gap"}); ok && o.need("client", "to") {
-			s.Move = f.readMove(o, s.At)
+			s.Move = f.readMove(o, s.At.earliest())
 		}
 	case "cut":
 		s.Cut = f.readCut(n)
 	case "degrade":
 		s.Degrade = f.readDegrade(n)
 	case "kill":
-		s.Kill = f.readKill(n)
+		s.Kill = f.readKill(n, s.At.earliest())
 	case "exec":
 		if o, ok := f.object(n, kind, []string{"guest", "command"}); ok && o.need("guest", "command") {
 			s.Exec = f.readExec(o)
@@ -108,16 +108,21 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 }
 
 // readMove reads where a client goes, which must have arrived before the end.
-func (f *file) readMove(o *object, at At) *Move {
+func (f *file) readMove(o *object, at time.Duration) *Move {
 	m := &Move{
 		Client: o.known("client", "client", f.clients),
 		To:     o.known("to", "place", union(f.sites, []string{Internet})),
 		Gap:    o.duration("gap", 0),
 	}
-	if f.lateBy(at.Time + m.Gap) {
-		o.wrong("gap", fmt.Sprintf("gap of %s does not end before the end, timeout %s", m.Gap, f.out.End.Timeout), "a time before end.timeout")
-	}
+	f.endsLate(o, "gap", at, m.Gap)
 	return m
+}
+
+// endsLate reports what a step that begins before a stated timeout does not end before it.
+func (f *file) endsLate(o *object, key string, at, lasts time.Duration) {
+	if !f.lateBy(at) && f.lateBy(at+lasts) {
+		o.wrong(key, fmt.Sprintf("%s of %s does not end before the end, timeout %s", key, lasts, f.out.End.Timeout), "a time before end.timeout")
+	}
 }
 
 // readExec reads what a guest runs, in which somebody must be there to be asked.
@@ -265,12 +270,14 @@ func (f *file) readDegrade(n ast.Node) *Degrade {
 	return d
 }
 
-func (f *file) readKill(n ast.Node) *Kill {
+// readKill reads what is ended, and when it starts again, which must be before the end.
+func (f *file) readKill(n ast.Node, at time.Duration) *Kill {
 	o, ok := f.object(n, "kill", []string{"agent", "qemu", "restart_after"})
 	if !ok {
 		return nil
 	}
 	k := &Kill{Restart: o.has("restart_after"), RestartAfter: o.duration("restart_after", 0)}
+	f.endsLate(o, "restart_after", at, k.RestartAfter)
 	if o.has("agent") == o.has("qemu") && !o.unsure("agent", "qemu") {
 		f.wrong(o.at, "kill wants one of agent and qemu", "{agent: SITE, restart_after: 1s}, {qemu: {guest, side}, restart_after: 1s}")
 	}

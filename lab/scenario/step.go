@@ -35,6 +35,9 @@ type At struct {
 // Triggered says that the step waits for a phase and not for a time.
 func (a At) Triggered() bool { return a.Guest != "" }
 
+// earliest is the soonest after time 0 that the step may be due.
+func (a At) earliest() time.Duration { return a.Time + a.Plus }
+
 // String reads like the file: `3s`, or `web copy + 500ms`.
 func (a At) String() string {
 	switch {
