@@ -79,7 +79,7 @@ func (p *trial) inventory() map[string][]string {
 		for _, pid := range netns.Processes(ns) {
 			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			if words := strings.Split(string(data), "\x00"); err == nil && len(words) > 3 {
-				have = append(have, "process "+strings.ReplaceAll(strings.Join(words[:3], " "), p.w.dir, "LAB")) // its digits can spell a guest's name
+				have = append(have, "process "+strings.Join(words[:3], " "))
 			}
 		}
 		for _, dir := range []string{filepath.Join(a.config.State, "journal"), filepath.Join(a.config.Run, "guests"), filepath.Join(a.config.Run, "tunnels")} {

@@ -51,11 +51,11 @@ func TestHTTP(t *testing.T) {
 		words []string
 	}{
 		{"/go", "", nil},
-		{"/no", migration.CodeHook, []string{"403", "not today"}},
-		{"/elsewhere", migration.CodeHook, []string{"302"}},
-		{"/gigabyte", migration.CodeHook, []string{"418"}},
+		{"/no", migration.CodeHook, []string{"answered 403", "not today"}},
+		{"/elsewhere", migration.CodeHook, []string{"answered 302"}},
+		{"/gigabyte", migration.CodeHook, []string{"answered 418"}},
 		{"/hang", migration.CodeTimeout, []string{"limit hook_blocking of 500ms passed"}},
-		{"/none", migration.CodeHook, []string{"404"}},
+		{"/none", migration.CodeHook, []string{"answered 404"}},
 	} {
 		t.Run(c.path, func(t *testing.T) {
 			limit := time.Minute
