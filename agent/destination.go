@@ -214,7 +214,7 @@ func (m *incoming) expected() care.Held {
 	p := m.work.preparation
 	return care.Held{
 		Description: p.Description.Elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
-		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
+		Epoch: m.plan.Epoch, By: m.plan.ID, Endpoint: p.Endpoint, Table: p.Table,
 		Dir:     m.a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch)),
 		Unheard: &care.Unheard{Migration: m.plan.ID, From: m.plan.From}, ToDrop: comingWith(p), Boot: p.Boot,
 	}

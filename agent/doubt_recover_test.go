@@ -185,20 +185,25 @@ func TestSupersede(t *testing.T) {
 	for _, c := range []struct {
 		name, caller string
 		epoch, holds uint64
+		by           string
 		ends         bool
 	}{
-		{"taken back", "paris", 4, 3, true},
-		{"the same right", "paris", 3, 3, false},
-		{"an earlier one", "paris", 2, 3, false},
-		{"of a host that has no say", "berlin", 4, 3, false},
-		{"it came back by a later right", "paris", 4, 5, false},
+		{"taken back", "paris", 4, 3, "m-00000001", true},
+		{"the same right", "paris", 3, 3, "m-00000001", false},
+		{"an earlier one", "paris", 2, 3, "m-00000001", false},
+		{"of a host that has no say", "berlin", 4, 3, "m-00000001", false},
+		{"it came back by a later right", "paris", 4, 5, "m-00000002", false},
+		{"another stay by the same epoch", "paris", 4, 3, "m-00000002", false},
+		{"started or adopted here since, and taken back itself", "paris", 4, 3, care.BegunHere, false},
+		{"taken back; a file of before", "paris", 4, 3, "", true},
+		{"it came back by a later right; a file of before", "paris", 4, 5, "", false},
 	} {
 		a := bareAgent(t, &config.Config{Host: "rome"})
 		var err error
 		if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 			t.Fatal(err)
 		}
-		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}, nil)
+		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Epoch: c.holds, By: c.by, Dir: a.guestDir("web", "3")}, nil)
 		underCare(t, a.guests, "web", g)
 		rec := record.New("rome", goodPreparation().Plan, time.Now())
 		rec.End(migration.Completed, nil, time.Now())

@@ -112,7 +112,7 @@ func (a *Agent) supersede(r *http.Request, ask talk.Undo) (any, error) {
 		}
 		return declined, nil
 	}
-	if g.Held().Epoch != rep.Epoch { // it came back by another right
+	if !g.Held().StaysBy(rep.ID, rep.Epoch) { // it came back by another right, or is another of its name
 		return declined, nil
 	}
 	if err := a.guests.TakeHere(g, "taken back by "+rep.From); err != nil {

@@ -36,6 +36,9 @@ func landedFrom(t *testing.T, course func() talk.CourseAnswer) (*Agent, *guests.
 	p := goodPreparation()
 	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{preparation: p}}
 	g := guests.New(m.expected(), nil)
+	if g.Held().By != p.Plan.ID {
+		t.Errorf("it is here by %q", g.Held().By)
+	}
 	if err := a.guests.Save(g); err != nil {
 		t.Fatal(err)
 	}

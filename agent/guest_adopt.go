@@ -13,7 +13,6 @@ import (
 	"godwit/agent/handed"
 	"godwit/agent/limits"
 	"godwit/migration"
-	"godwit/vm/guest"
 	"godwit/vm/qemu"
 )
 
@@ -35,7 +34,7 @@ func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *guests.Gues
 	case err != nil:
 		return nil, refuseAdoption(d, "%v", err)
 	}
-	g := guests.New(care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}, machine)
+	g := guests.New(care.Begun(d, a.guestDir(d.Name, "1")), machine)
 	defer func() {
 		if err != nil {
 			a.guests.Settled(g)
@@ -49,7 +48,7 @@ func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *guests.Gues
 	if err != nil {
 		return nil, refuseAdoption(d, "%v", err)
 	}
-	g.Remember(func(h *care.Held) { h.Description.VCPUs, h.Dir = d.VCPUs, a.guestDir(d.Name, "1") })
+	g.Remember(func(h *care.Held) { h.Description.VCPUs = d.VCPUs })
 	for i, tap := range taps {
 		g.AddTap(d.NICs[i].Tap, tap)
 	}

@@ -83,6 +83,7 @@ func notAgain(e care.Ended, code migration.Code, format string, args ...any) err
 func (a *Agent) again(e care.Ended) (care.Held, error) {
 	h := e.Held
 	h.Epoch++
+	h.By = care.BegunHere
 	h.Dir, h.Taps, h.ToDrop, h.Unheard, h.Starting = a.guestDir(h.Description.Name, fmt.Sprint(h.Epoch)), nil, nil, nil, false
 	if len(h.Description.Start) == 0 { // of an image, whose guests have no address of their own
 		h.Addresses, h.Active, h.Endpoint, h.Table, h.Boot = nil, 0, 0, guest.FirstTable, ""

@@ -23,7 +23,6 @@ import (
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm"
-	"godwit/vm/guest"
 	"godwit/vm/qemu"
 )
 
@@ -78,8 +77,7 @@ func (a *Agent) notUnderCare(name string) error {
 
 // startGuest boots a guest of one of our images with a free address, as startAs does.
 func (a *Agent) startGuest(ctx context.Context, d config.Description) (*guests.Guest, error) {
-	h := care.Held{Description: d, Dir: a.guestDir(d.Name, "1"), Epoch: 1, Table: guest.FirstTable}
-	return a.startAs(ctx, h, func(context.Context) error { return nil })
+	return a.startAs(ctx, care.Begun(d, a.guestDir(d.Name, "1")), func(context.Context) error { return nil })
 }
 
 // startAs boots a guest: of one of our images, or by its description's own command. may says whether it may, once

@@ -25,12 +25,27 @@ type Held struct {
 	Addresses   []migration.Address `json:"addresses"`
 	ToDrop      []netip.Addr        `json:"to_drop,omitempty"`  // that it was to give up, and has not said that it did; see dropLeft
 	Epoch       uint64              `json:"epoch"`              // of the right to run it here
+	By          string              `json:"by,omitempty"`       // migration that brought it, or BegunHere; "": a file of before
 	Endpoint    uint8               `json:"endpoint"`           // highest MPTCP endpoint id used so far
 	Table       int                 `json:"table"`              // highest routing table number used in the guest
 	Boot        string              `json:"boot,omitempty"`     // id of the boot in which the guest has what a handover gave it; see boots
 	Unnamed     bool                `json:"unnamed,omitempty"`  // the name server is to be told of what its handover gave it, and has not taken it yet
 	Starting    bool                `json:"starting,omitempty"` // its QEMU may run, and nobody was told that it does: see startGuest
 	Unheard     *Unheard            `json:"unheard,omitempty"`  // how it came, until its source is known to have heard that it landed
+}
+
+// BegunHere is of a guest that no migration brought: it was started or adopted here.
+const BegunHere = "here"
+
+// Begun is of a guest that is started or adopted here.
+func Begun(d config.Description, dir string) Held {
+	return Held{Description: d, Dir: dir, Epoch: 1, By: BegunHere, Table: guest.FirstTable}
+}
+
+// StaysBy says whether it is by that migration's right that the guest is here. Epochs alone do not tell: they begin
+// again at 1 where a guest is started or adopted.
+func (h Held) StaysBy(id string, epoch uint64) bool {
+	return h.Epoch == epoch && (h.By == id || h.By == "")
 }
 
 // Unheard is the migration that brought a guest, and the host that may not have heard that it
@@ -52,6 +67,8 @@ func (h *Held) Check() error {
 		return fmt.Errorf("guest %s: directory %.200q is not one of its own", name, h.Dir)
 	case h.Unheard != nil && !migration.ValidID(h.Unheard.Migration):
 		return fmt.Errorf("guest %s: came by migration %.100q", name, h.Unheard.Migration)
+	case h.By != "" && h.By != BegunHere && !migration.ValidID(h.By):
+		return fmt.Errorf("guest %s: is here by migration %.100q", name, h.By)
 	case h.Number < 0:
 		return fmt.Errorf("guest %s: number %d", name, h.Number)
 	case h.Active < 0 || h.Active >= len(h.Description.NICs):

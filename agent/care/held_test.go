@@ -62,3 +62,30 @@ func TestHanded(t *testing.T) {
 		t.Errorf("a guest has the agent keep what it likes: %q", id)
 	}
 }
+
+// TestStaysBy: epochs begin again where a guest is started or adopted, so that one of its name may have that of an
+// earlier stay. A file of before has the epoch alone.
+func TestStaysBy(t *testing.T) {
+	begun := Begun(config.Description{Name: "web"}, "/run/godwit/guests/web-1")
+	if begun.Epoch != 1 {
+		t.Errorf("a guest that is started has epoch %d", begun.Epoch)
+	}
+	begun.Epoch = 2 // its first move was taken back
+	for _, c := range []struct {
+		held  Held
+		id    string
+		epoch uint64
+		is    bool
+	}{
+		{Held{Epoch: 2, By: "m-00000001"}, "m-00000001", 2, true},
+		{Held{Epoch: 3, By: "m-00000001"}, "m-00000001", 2, false},
+		{Held{Epoch: 2, By: "m-00000002"}, "m-00000001", 2, false},
+		{begun, "m-00000001", 2, false},
+		{Held{Epoch: 2}, "m-00000001", 2, true},
+		{Held{Epoch: 3}, "m-00000001", 2, false},
+	} {
+		if is := c.held.StaysBy(c.id, c.epoch); is != c.is {
+			t.Errorf("epoch %d by %q, asked for %d by %s: %v", c.held.Epoch, c.held.By, c.epoch, c.id, is)
+		}
+	}
+}
