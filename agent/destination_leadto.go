@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"godwit/agent/detour"
@@ -15,7 +14,7 @@ import (
 // leadTo points the kernel's entries for visiting addresses at NIC number nic.
 func (m *incoming) leadTo(nic int) error {
 	g := m.work.guest
-	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
+	return m.a.detours.ChangeNow(m.plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
 			if d.Guest != m.plan.Guest {
 				continue
@@ -29,11 +28,6 @@ func (m *incoming) leadTo(nic int) error {
 			}
 		}
 	})
-	if errors.Is(err, detour.ErrUnwritten) { // packets take their way: no handover fails for a disk that is full
-		m.a.log.Warn("what leads to a guest", "migration", m.plan.ID, "error", err)
-		return nil
-	}
-	return err
 }
 
 // tellSwitch shows the site's switch the guest's NIC at this host's port, where the guest

@@ -142,15 +142,15 @@ func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err er
 	return a.placeEnd(ctx, d, end)
 }
 
-// placeEnd has d's tunnel stand with that end, and what is led into it; a.making is held. The end is written down
-// before: a tunnel that stands elsewhere is put there by whoever asks again. It goes on when ctx ends: half of it is
-// worse than none.
+// placeEnd has d's tunnel stand with that end, and what is led into it; a.making is held. The end is noted before:
+// a tunnel that stands elsewhere is put there by whoever asks again. It goes on when ctx ends, or the disk is full: half
+// of it is worse than none.
 func (a *Agent) placeEnd(ctx context.Context, d detour.Detour, end tunnel.Config) (err error) {
 	ctx, cancel := limits.Repoint.On(context.WithoutCancel(ctx))
 	defer cancel()
 	defer func() { err = limits.Says(ctx, err) }()
 	from := d.Tunnel
-	err = a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
+	err = a.detours.ChangeNow(d.Guest, func(all map[string]*detour.Detour) {
 		if now, ok := all[d.ID]; ok {
 			now.Tunnel = end
 		}

@@ -194,6 +194,29 @@ func TestLeadsOverWholly(t *testing.T) {
 	})
 }
 
+// TestLeadsOverUnwritten: a tunnel goes where both its ends are to be also while STATE is full or read-only: its other
+// end is there already.
+func TestLeadsOverUnwritten(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		d, _, err := visitsBy(ctx, t, a)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		stateFull(t, a)
+		end := d.Tunnel
+		end.Local, end.Remote = netip.MustParseAddrPort("127.0.0.2:901"), netip.MustParseAddrPort("127.0.1.2:800")
+		if err := a.placeEnd(ctx, *d, end); err != nil {
+			return err
+		}
+		now, err := tunnel.Attach(ctx, ends.Dir(a.config), d.Tunnel.Name)
+		if noted := placed(a, d.ID).Tunnel; err != nil || now.Local != end.Local || now.Remote != end.Remote || noted.Local != end.Local {
+			return fmt.Errorf("stands %+v, noted at %s: %w", now, noted.Local, err)
+		}
+		return nil
+	})
+}
+
 // TestLeadsOverNobodysAsk: who gave up while others were led asks anew, with another end; a tunnel is not led to the
 // one before.
 func TestLeadsOverNobodysAsk(t *testing.T) {

@@ -120,7 +120,7 @@ func (a *Agent) raise(ctx context.Context, d detour.Detour, edit func(*detour.De
 		return fmt.Errorf("restore: %w", limits.Says(up, err))
 	}
 	ended := false
-	err := a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
+	err := a.detours.ChangeNow(d.Guest, func(all map[string]*detour.Detour) {
 		now, ok := all[d.ID]
 		if ended = !ok; ok {
 			now.Tunnel = again

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -103,6 +104,32 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 		}
 		if err := a.lookAfter(ctx, *d); err != nil || tunnel.Exists(d.Tunnel.Name) {
 			return fmt.Errorf("after its end: exists %v, %w", tunnel.Exists(d.Tunnel.Name), err)
+		}
+		return nil
+	})
+}
+
+// stateFull has nothing be written into the agent's STATE any more, as on a disk that is full.
+func stateFull(t *testing.T, a *Agent) {
+	t.Helper()
+	if err := errors.Join(os.RemoveAll(a.config.State), os.WriteFile(a.config.State, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTunnelStandsAgainUnwritten: nor does a tunnel that has lost its process wait for a disk, or its other end go on
+// with keys that this one does not have.
+func TestTunnelStandsAgainUnwritten(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		d := visitsByTunnel(t, a)
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if _, err := bereaved(ctx, a, d); err != nil {
+			return err
+		}
+		waitFor(t, "its device is gone", func() bool { return !tunnel.Exists(d.Tunnel.Name) })
+		stateFull(t, a)
+		if err := a.restoreTunnel(ctx, d.ID); err != nil || !tunnel.Exists(d.Tunnel.Name) {
+			return fmt.Errorf("stands %v: %w", tunnel.Exists(d.Tunnel.Name), err)
 		}
 		return nil
 	})

@@ -23,6 +23,14 @@ func (s *Store) Change(guest string, edit func(map[string]*Detour)) error {
 // ErrUnwritten says that the kernel follows a change, and that it is not on the disk yet: CatchUp sees to that.
 var ErrUnwritten = errors.New("detours are not written down")
 
+// ChangeNow is Change of what packets must not wait with for a disk that is full: it is done when the kernel follows.
+func (s *Store) ChangeNow(guest string, edit func(map[string]*Detour)) error {
+	if err := s.Change(guest, edit); !errors.Is(err, ErrUnwritten) {
+		return err
+	}
+	return nil
+}
+
 // settle makes the kernel and the disk equal to what the guest's detours are after edit.
 func (s *Store) settle(guest string, edit func()) error {
 	change, err := s.follow(guest, edit)
