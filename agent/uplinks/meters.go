@@ -2,40 +2,40 @@ package uplinks
 
 import (
 	"slices"
+	"sync"
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
-	"godwit/netstate/meter"
 )
 
 // Meters count what this host sends by its uplinks, as it is on the wire. A nil one counts nothing.
 type Meters struct {
-	uplinks  []config.Uplink
-	byDevice map[string]*meter.Meter
-	warn     func(msg string, args ...any)
+	uplinks []config.Uplink
+	warn    func(msg string, args ...any)
+
+	mu       sync.Mutex
+	byDevice map[string]*counter
 }
 
 // OpenMeters begins to count. What cannot be counted is told to warn, as what cannot be read later.
 func OpenMeters(uplinks []config.Uplink, warn func(msg string, args ...any)) *Meters {
-	m := &Meters{uplinks: uplinks, byDevice: map[string]*meter.Meter{}, warn: warn}
+	m := &Meters{uplinks: uplinks, byDevice: map[string]*counter{}, warn: warn}
 	for _, u := range uplinks {
 		if u.Device == "" || m.byDevice[u.Device] != nil { // two uplinks may be of one device, such as by IPv4 and by IPv6
 			continue
 		}
-		counts, err := meter.OpenRecent(u.Device)
-		if err != nil {
-			warn("wire bytes are not counted", "uplink", u.Name, "error", err)
-			continue
-		}
-		m.byDevice[u.Device] = counts
+		m.byDevice[u.Device] = &counter{uplink: u, tried: untried}
+		m.byDevice[u.Device].follow(warn)
 	}
 	return m
 }
 
 // Close counts no more.
 func (m *Meters) Close() {
-	for _, counts := range m.byDevice {
-		counts.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.byDevice {
+		c.close()
 	}
 }
 
@@ -52,18 +52,21 @@ func (m *Meters) Sent(paths []peer.Path, tunnels []uint16) *Sent {
 	if m == nil {
 		return out
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, u := range m.uplinks {
-		counted := m.byDevice[u.Device]
-		if counted == nil {
+		c := m.byDevice[u.Device]
+		if c == nil {
 			continue
 		}
-		counts, err := counted.Read()
+		c.follow(m.warn)
+		counts, err := c.sent()
 		if err != nil {
 			m.warn("read meter", "uplink", u.Name, "error", err)
 			continue
 		}
-		for key, count := range counts {
-			if !key.Out || key.Src != u.Address || key.Proto == protoUDP && !slices.Contains(tunnels, key.Port) {
+		for key, bytes := range counts {
+			if key.Src != u.Address || key.Proto == protoUDP && !slices.Contains(tunnels, key.Port) {
 				continue
 			}
 			sum := out.rest
@@ -72,7 +75,7 @@ func (m *Meters) Sent(paths []peer.Path, tunnels []uint16) *Sent {
 			}
 			for _, p := range paths {
 				if key.Src == p.Local && key.Dst == p.Remote {
-					sum[p.Name] += int64(count.Bytes)
+					sum[p.Name] += bytes
 				}
 			}
 		}

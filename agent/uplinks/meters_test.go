@@ -177,7 +177,7 @@ func TestMeterThatFails(t *testing.T) {
 	if want := []string{"wire bytes are not counteduplinkgone"}; !slices.Equal(told, want) {
 		t.Errorf("told %q", told)
 	}
-	meters.byDevice["lo"].Close()
+	meters.byDevice["lo"].meter.Close()
 	if after := meters.Sent(paths, nil); len(after.rest) > 0 || len(told) != 2 || !strings.Contains(told[1], "public") {
 		t.Errorf("a meter that is closed: %v, told %q", after, told)
 	}

@@ -116,6 +116,17 @@ func (m *Meter) open(flows *ebpf.MapSpec) error {
 	return unix.Bind(m.socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index})
 }
 
+// Counts says whether the device of its name is the one that it counts on: not one that was made anew, or renamed.
+func (m *Meter) Counts() bool {
+	named, err := unix.NewIfreq(m.device)
+	if err != nil || unix.IoctlIfreq(m.socket, unix.SIOCGIFINDEX, named) != nil {
+		return false
+	}
+	at, err := unix.Getsockname(m.socket) // of a device that has gone it is bound to none
+	on, is := at.(*unix.SockaddrLinklayer)
+	return err == nil && is && on.Ifindex == int(named.Uint32())
+}
+
 // Read returns all counts since Open, or since a flow was seen again. Counting goes on meanwhile: flows may come and
 // go. The kernel is asked for many at once, as it tells them in an order of their own that such changes leave alone;
 // asked for the next after each, it begins again where that is gone, and again.

@@ -1,0 +1,93 @@
+package uplinks
+
+import (
+	"maps"
+	"net"
+
+	"godwit/agent/config"
+	"godwit/netstate/meter"
+)
+
+// counter counts what leaves by the device of an uplink, and by the next of its name, where that is made anew: as by
+// who dials in, or restarts the host's network.
+type counter struct {
+	uplink  config.Uplink
+	meter   *meter.Meter        // nil: no device of its name could be counted on, or there is none
+	tried   int                 // the index of the last device of its name that was to be, 0 of none
+	earlier map[meter.Key]int64 // bytes by devices before
+}
+
+const (
+	untried     = -1
+	mostEarlier = 1 << 14 // flows of devices before that are kept beside those of the last
+)
+
+// follow counts on the device that there is now. Each that cannot be counted on is tried once, and told of.
+func (c *counter) follow(warn func(msg string, args ...any)) {
+	if c.meter != nil && c.meter.Counts() {
+		return
+	}
+	first, index := c.tried == untried, 0
+	if device, err := net.InterfaceByName(c.uplink.Device); err == nil {
+		index = device.Index
+	}
+	if c.meter == nil && index == c.tried {
+		return
+	}
+	c.keep()
+	c.tried = index
+	opened, err := meter.OpenRecent(c.uplink.Device)
+	if err != nil {
+		warn("wire bytes are not counted", "uplink", c.uplink.Name, "error", err)
+		return
+	}
+	if c.meter = opened; !first {
+		warn("wire bytes are counted again", "uplink", c.uplink.Name, "cause", "its device is another than before; what left by it until now is not counted")
+	}
+}
+
+// keep ends the meter of a device that has gone, and has what it counted count on. What nothing was seen of on the last
+// is forgotten first: no migration sends by it.
+func (c *counter) keep() {
+	if c.meter == nil {
+		return
+	}
+	if last, err := c.meter.Read(); err == nil {
+		c.earlier = c.with(last)
+		if len(c.earlier) > mostEarlier {
+			maps.DeleteFunc(c.earlier, func(k meter.Key, _ int64) bool { return last[k].Frames == 0 })
+		}
+	}
+	c.close()
+}
+
+func (c *counter) close() {
+	if c.meter != nil {
+		c.meter.Close() //nolint:errcheck // it counts nothing any more
+		c.meter = nil
+	}
+}
+
+// sent is what has left so far, bytes.
+func (c *counter) sent() (map[meter.Key]int64, error) {
+	if c.meter == nil {
+		return c.earlier, nil
+	}
+	counts, err := c.meter.Read()
+	if err != nil {
+		return nil, err
+	}
+	return c.with(counts), nil
+}
+
+// with is what has left by devices before, and by one that has counted that.
+func (c *counter) with(counts map[meter.Key]meter.Count) map[meter.Key]int64 {
+	out := make(map[meter.Key]int64, len(c.earlier)+len(counts))
+	maps.Copy(out, c.earlier)
+	for key, count := range counts {
+		if key.Out {
+			out[key] += int64(count.Bytes) //nolint:gosec // some exabytes
+		}
+	}
+	return out
+}
