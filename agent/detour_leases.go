@@ -329,7 +329,7 @@ func (a *Agent) tunnelEnded(d detour.Detour) {
 // endDetours ends every lease of this host at once.
 func (a *Agent) endDetours(ctx context.Context) error {
 	var err error
-	visits.Bound(a.config, 0, a.log)
+	visits.Bound(a.config, 0, a.log.Warn)
 	for _, d := range a.detours.List("") {
 		if !d.Leased {
 			continue

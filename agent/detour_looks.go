@@ -35,8 +35,9 @@ func (l *looks) begin(guest string, look func()) {
 // lookAtHost does beside everything else what is due on the host and may wait for storage, for tunnels' processes or
 // for a guest: the leases of guests' tunnels are made longer meanwhile. The names are none of guests.
 func (a *Agent) lookAtHost(ctx context.Context, l *looks) {
-	l.begin("/visits", func() { visits.Bound(a.config, a.config.KeepMemory, a.log) })
-	l.begin("/memory", func() { ends.ExtendMemory(ctx, a.config, a.underWay, a.log) })
+	warn := func(msg string, args ...any) { a.rarely.warn(a.log, msg, args...) }
+	l.begin("/visits", func() { visits.Bound(a.config, a.config.KeepMemory, warn) })
+	l.begin("/memory", func() { ends.ExtendMemory(ctx, a.config, a.underWay, warn) })
 	l.begin("/drop", func() { a.dropLater(ctx) })
 }
 

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/ends"
 	"godwit/internal/need"
 	"godwit/netstate/netns"
 )
@@ -47,18 +49,18 @@ func TestRarely(t *testing.T) {
 // lineCount counts what is logged.
 type lineCount struct {
 	slog.Handler
-	n *int
+	n *atomic.Int32
 }
 
 func (lineCount) Enabled(context.Context, slog.Level) bool { return true }
 
-func (l lineCount) Handle(context.Context, slog.Record) error { *l.n++; return nil }
+func (l lineCount) Handle(context.Context, slog.Record) error { l.n.Add(1); return nil }
 
 // TestFullDiskIsSaidOnce: detours that cannot be written down are tried each second, and a log is not filled by that.
 func TestFullDiskIsSaidOnce(t *testing.T) {
 	need.Root(t)
 	a := bareAgent(t, &config.Config{Host: "paris"})
-	said := 0
+	var said atomic.Int32
 	a.log = slog.New(lineCount{slog.DiscardHandler, &said})
 	path := filepath.Join(a.config.State, "away", "detours.json")
 	a.detours = detour.New(path, config.Network{}, map[string]*detour.Detour{})
@@ -74,7 +76,31 @@ func TestFullDiskIsSaidOnce(t *testing.T) {
 	}); !errors.Is(err, detour.ErrUnwritten) {
 		t.Fatal(err)
 	}
-	if said != 1 {
-		t.Errorf("said %d times", said)
+	if said.Load() != 1 {
+		t.Errorf("said %d times", said.Load())
+	}
+}
+
+// TestWhatMayNotChangeIsSaidOnce: kept memory that cannot be removed, and a tunnel for memory that does not answer, are
+// tried each second, too.
+func TestWhatMayNotChangeIsSaidOnce(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	var said atomic.Int32
+	a.log = slog.New(lineCount{slog.DiscardHandler, &said})
+	a.unread = map[string]string{"m-00000001": "its journal is left alone"}
+	stays := filepath.Join(a.config.StatePath("visits"), "web.mem", "in it") // what is not empty is not removed
+	silent := filepath.Join(ends.Dir(a.config), "gwm0-00000001.sock")
+	for _, path := range []string{stays, silent} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		var l looks
+		a.lookAtHost(t.Context(), &l)
+		l.all.Wait()
+	}
+	if said.Load() != 2 {
+		t.Errorf("said %d times", said.Load())
 	}
 }

@@ -42,7 +42,7 @@ func (a *Agent) roomFor(what string, bytes int64) (free int64, ok bool, err erro
 	if !a.share(what, "visits") {
 		return free, false, nil
 	}
-	visits.Bound(a.config, 0, a.log)
+	visits.Bound(a.config, 0, a.log.Warn)
 	err = look()
 	return free, err == nil && free >= bytes+diskReserve, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -93,8 +92,8 @@ func DropMemory(ctx context.Context, c *config.Config, id string) error {
 }
 
 // ExtendMemory keeps the leases of tunnels for memory ahead, of migrations that are under
-// way: a large guest's copy may take longer than any lease.
-func ExtendMemory(ctx context.Context, c *config.Config, underWay func(id string) bool, log *slog.Logger) {
+// way: a large guest's copy may take longer than any lease. What is not kept is told to warn.
+func ExtendMemory(ctx context.Context, c *config.Config, underWay func(id string) bool, warn func(msg string, args ...any)) {
 	for _, socket := range statefile.Matching(Dir(c), "gwm*.sock") {
 		name := strings.TrimSuffix(filepath.Base(socket), ".sock")
 		if _, id, _ := strings.Cut(name, "-"); !underWay("m-" + id) {
@@ -105,7 +104,7 @@ func ExtendMemory(ctx context.Context, c *config.Config, underWay func(id string
 			err = t.Extend(ctx, Lease())
 		}
 		if err != nil {
-			log.Warn("extend tunnel for memory", "tunnel", name, "error", err)
+			warn("extend tunnel for memory", "tunnel", name, "error", err)
 		}
 	}
 }

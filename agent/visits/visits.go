@@ -50,7 +50,7 @@ func Begin(c *config.Config) (*visit.Writer, error) {
 // Keep keeps what w was told of a guest, now that it has left, and bounds what is kept. On error nothing of that is.
 func Keep(c *config.Config, w *visit.Writer, guest string, log *slog.Logger) error {
 	err := w.Name(name(guest))
-	Bound(c, c.KeepMemory, log)
+	Bound(c, c.KeepMemory, log.Warn)
 	return err
 }
 
@@ -140,11 +140,12 @@ func All(c *config.Config) ([]Visit, error) {
 	return out, nil
 }
 
-// Bound removes kept memory whose time is up, and the oldest of more than most bytes.
-func Bound(c *config.Config, most int64, log *slog.Logger) {
+// Bound removes kept memory whose time is up, and the oldest of more than most bytes. What stays nevertheless is told to
+// warn.
+func Bound(c *config.Config, most int64, warn func(msg string, args ...any)) {
 	all, err := All(c)
 	if err != nil {
-		log.Warn("kept memory", "error", err)
+		warn("kept memory", "error", err)
 		return
 	}
 	sum := int64(0)
@@ -154,11 +155,11 @@ func Bound(c *config.Config, most int64, log *slog.Logger) {
 	now := clock.Now()
 	for _, v := range all {
 		if sum <= most && now.Before(v.Until) {
-			v.believe(c, now, log)
+			v.believe(c, now, warn)
 			continue
 		}
 		if err := os.Remove(v.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			log.Warn("remove kept memory", "guest", v.Guest, "error", err)
+			warn("remove kept memory", "guest", v.Guest, "error", err)
 			continue
 		}
 		sum -= v.Bytes
@@ -167,11 +168,11 @@ func Bound(c *config.Config, most int64, log *slog.Logger) {
 
 // believe has memory that was kept before now, as it is here, and while the clock was ahead of that, be kept for no
 // longer from now on than all that is.
-func (v Visit) believe(c *config.Config, now time.Time, log *slog.Logger) {
+func (v Visit) believe(c *config.Config, now time.Time, warn func(msg string, args ...any)) {
 	if !v.Until.After(now.Add(c.MemoryKeptFor())) {
 		return
 	}
 	if err := os.Chtimes(v.Path, time.Time{}, now); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Warn("set back from when memory is kept", "guest", v.Guest, "error", err)
+		warn("set back from when memory is kept", "guest", v.Guest, "error", err)
 	}
 }

@@ -79,7 +79,7 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 		"all":           {config.Config{KeepMemory: some}, 0, nil},
 	} {
 		host(t, &c.config, all)
-		Bound(&c.config, c.most, quiet)
+		Bound(&c.config, c.most, quiet.Warn)
 		if got := keptNames(t, &c.config); !slices.Equal(got, append([]string{".tmp-x"}, c.want...)) {
 			t.Errorf("%s: kept %v, want %v", name, got, c.want)
 		}
@@ -95,7 +95,7 @@ func TestKeptMemoryWithoutItsKey(t *testing.T) {
 	if _, err := open(c, "a"); err != nil {
 		t.Error(err)
 	}
-	Bound(c, some, quiet)
+	Bound(c, some, quiet.Warn)
 	if got := keptNames(t, c); !slices.Equal(got, []string{"a.mem"}) {
 		t.Errorf("kept %v", got)
 	}
@@ -105,7 +105,7 @@ func TestKeptMemoryWithoutItsKey(t *testing.T) {
 	if err := visit.MakeKey(c.MemoryKey()); err != nil {
 		t.Fatal(err)
 	}
-	Bound(c, some, quiet)
+	Bound(c, some, quiet.Warn)
 	if got := keptNames(t, c); len(got) != 0 {
 		t.Errorf("kept %v after the key was lost", got)
 	}
@@ -117,18 +117,18 @@ func TestKeptMemoryAndTheClock(t *testing.T) {
 	const some, kept = 8 << 30, 200 * time.Millisecond
 	c := &config.Config{KeepMemory: some, KeepMemoryFor: kept}
 	host(t, c, map[string]time.Duration{"ahead.mem": -48 * time.Hour, "behind.mem": 48 * time.Hour})
-	Bound(c, some, quiet)
+	Bound(c, some, quiet.Warn)
 	all, err := All(c)
 	if err != nil || len(all) != 1 || all[0].Guest != "ahead" || all[0].Until.After(time.Now().Add(kept)) {
 		t.Fatalf("kept %+v, %v", all, err)
 	}
 	until := all[0].Until
-	Bound(c, some, quiet)
+	Bound(c, some, quiet.Warn)
 	if all, err := All(c); err == nil && len(all) == 1 && !all[0].Until.Equal(until) {
 		t.Errorf("kept anew: until %v, and then until %v", until, all[0].Until)
 	}
 	time.Sleep(time.Until(until))
-	Bound(c, some, quiet)
+	Bound(c, some, quiet.Warn)
 	if got := keptNames(t, c); len(got) != 0 {
 		t.Errorf("kept %v after its time", got)
 	}
