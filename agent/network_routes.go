@@ -10,7 +10,7 @@ import (
 // publish puts the addresses with which the guest visits here, and which it answers for
 // now, where the speaker of BGP finds them. They are gone as soon as packets for them are
 // led elsewhere, or the guest has given them up. Done twice, it is done once; on error
-// they are published nowhere.
+// they are published nowhere. No disk that is full is one: nobody would publish them later.
 func (a *Agent) publish(guest string) error {
 	if a.config.Routes == nil {
 		return nil
@@ -24,9 +24,9 @@ func (a *Agent) publish(guest string) error {
 			}
 		}
 	}
-	err := a.detours.Change(guest, in(*a.config.Routes))
+	err := a.detours.ChangeNow(guest, in(*a.config.Routes))
 	if err != nil {
-		err = errors.Join(err, a.detours.Change(guest, in(config.Routes{})))
+		err = errors.Join(err, a.detours.ChangeNow(guest, in(config.Routes{})))
 	}
 	return err
 }

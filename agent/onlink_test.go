@@ -1,12 +1,19 @@
 package agent
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/ends"
 	"godwit/migration"
+	"godwit/netstate/tunnel"
 )
 
 // TestNeighboursKnowEitherNIC: an address that is led away is led there whichever of its guest's NICs neighbours send to.
@@ -68,6 +75,31 @@ func TestPublishedGoesHome(t *testing.T) {
 	if led, _ := a.detours.Get(d.ID); len(led.Away) != 0 || len(led.Leaving) != 1 || led.Leaving[0].Addr != addr.Addr() {
 		t.Errorf("%+v", led)
 	}
+}
+
+// TestPublishedUnwritten: a guest's addresses are published for BGP also while STATE is full or read-only: nothing would
+// publish them later.
+func TestPublishedUnwritten(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		d, _, err := visitsBy(ctx, t, a)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), ends.Dir(a.config), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/forwarding", []byte("1"), 0o600); err != nil {
+			return err
+		}
+		a.config.Routes = &config.Routes{Table: 6700}
+		stateFull(t, a)
+		if err := a.publish("web"); err != nil {
+			return err
+		}
+		routes, err := exec.CommandContext(t.Context(), "ip", "route", "show", "table", "6700").CombinedOutput()
+		if now := placed(a, d.ID).Visiting; err != nil || len(now) != 1 || now[0].Publish != 6700 || !strings.Contains(string(routes), "10.1.1.5") {
+			return fmt.Errorf("%+v, %q: %w", now, routes, err)
+		}
+		return nil
+	})
 }
 
 // TestOnLink: what an address that is led away reaches from its home without a router is what its guest says,
