@@ -49,7 +49,6 @@ func (a *Agent) localAPI() http.Handler {
 	handle("POST /v1/guests", a.apiStartGuest)
 	handle("DELETE /v1/guests/{name}", a.apiStopGuest)
 	handle("POST /v1/guests/{name}/call", a.apiCallGuest)
-	handle("POST /v1/guests/{name}/start", a.apiStartAgain)
 	handle("POST /v1/guests/{name}/forget", a.apiForgetGuest)
 	handle("POST /v1/guests/{name}/forget-away", a.apiForgetAway)
 	handle("POST /v1/migrations", a.apiMigrate)
@@ -99,7 +98,7 @@ func (a *Agent) info(ctx context.Context) (api.HostInfo, error) {
 		})
 	}
 	asked.Wait()
-	info.Guests, info.Ended = append(info.Guests, unknown...), a.endedHere()
+	info.Guests = append(info.Guests, unknown...)
 	slices.SortFunc(info.Guests, func(x, y api.GuestInfo) int { return strings.Compare(x.Name, y.Name) })
 	return info, nil
 }

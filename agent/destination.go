@@ -141,9 +141,6 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	m.dir = g.Held().Dir
 	m.setGuest(g)
-	if err := a.forgetEndedHere(m.plan.Guest, "one of its name comes from "+m.plan.From); err != nil {
-		return err
-	}
 	if err := m.makeDisks(); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // A guest may end while a migration of it is under way: it powers off, or its QEMU is
 // killed. Before the switch the source turns back (watchGuest). Afterwards there is
 // nothing left to hand over: what its arrival made is taken away and the migration
-// ends, since waiting for the guest would be waiting for ever. What is kept of it: guest_ended.go.
+// ends, since waiting for the guest would be waiting for ever.
 
 // forgetEnded ends the care of guests whose QEMU is gone and of which no migration is
 // under way, as an agent that starts does. Their disks stay. A host that does not answer holds up no other guest.
@@ -34,7 +34,7 @@ func (a *Agent) forgetIfEnded(ctx context.Context, g *guests.Guest) {
 		return
 	}
 	defer g.Drop(why)
-	a.log.Info("guest ended; it is not under care any more", "guest", g.Name(), "reason", g.Machine().Exit().Reason, "again", a.keepEnded(g, endOf(g)))
+	a.log.Info("guest ended; it is not under care any more", "guest", g.Name(), "reason", g.Machine().Exit().Reason)
 	a.discard(g)
 	if err := a.guests.Forget(g); err != nil {
 		a.log.Warn("forget guest", "guest", g.Name(), "error", err)
@@ -122,7 +122,6 @@ func (m *incoming) leaveEnded(ctx context.Context) error {
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}
-	a.log.Info(ended, "migration", m.plan.ID, "again", a.keepEnded(g, endOf(g)+" during migration "+m.plan.ID))
 	a.discard(g)
 	err := a.guests.Forget(g)
 	for _, d := range a.detours.List(g.Name()) {

@@ -47,8 +47,7 @@ func TestUndoWithoutQEMU(t *testing.T) {
 func TestLandingOfAGuestThatEnded(t *testing.T) {
 	for _, effects := range [][]migration.Effect{{migration.Adopt, migration.Leave}, {migration.Leave}, {migration.Leave, migration.Leave}} {
 		dir := t.TempDir()
-		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests")),
-			log: slog.New(slog.DiscardHandler)}
+		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests"))}
 		var err error
 		if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 			t.Fatal(err)
@@ -92,8 +91,7 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 		"its QEMU is killed": {vm.Exit{Detail: "signal: killed"}, false},
 	} {
 		dir := t.TempDir()
-		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests")),
-			log: slog.New(slog.DiscardHandler)}
+		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests"))}
 		var err error
 		if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func goneForSure(err error) bool {
 // its guest runs, or has run.
 func neverRan(s vm.Status) bool {
 	switch s {
-	case vm.Incoming, vm.Paused, vm.FinishMigrate, vm.PostMigrate, vm.Prelaunch:
+	case vm.Incoming, vm.Paused, vm.FinishMigrate, vm.PostMigrate, "prelaunch":
 		return true
 	}
 	return false

@@ -107,9 +107,6 @@ func (a *Agent) supersede(r *http.Request, ask talk.Undo) (any, error) {
 		if err := a.maybeHere(rep.Guest); err != nil {
 			return nil, err // and the source tells it again
 		}
-		if e, err := a.guests.Ended(rep.Guest); err == nil && e.Held.Epoch == rep.Epoch {
-			return declined, a.forgetEndedHere(rep.Guest, rep.From+" took it back")
-		}
 		return declined, nil
 	}
 	if !g.Held().StaysBy(rep.ID, rep.Epoch) { // it came back by another right, or is another of its name

@@ -49,22 +49,17 @@ func (a *Agent) heard(ctx context.Context, g *guests.Guest) error {
 	if h.Unheard == nil {
 		return nil
 	}
-	if err := a.askHeard(ctx, *h.Unheard, h.Epoch); err != nil {
-		return err
-	}
-	return a.forgetUnheard(g)
-}
-
-// askHeard asks, once, the host from which a guest came that landed here by epoch; see heard.
-func (a *Agent) askHeard(ctx context.Context, u care.Unheard, epoch uint64) error {
-	link, _, err := a.link(u.From)
+	link, _, err := a.link(h.Unheard.From)
 	var answer talk.CourseAnswer
 	if err == nil {
 		ask, cancel := limits.Heard.On(ctx)
-		err = limits.Says(ask, link.Call(ask, http.MethodGet, urlOf(u.Migration, "course"), nil, &answer))
+		err = limits.Says(ask, link.Call(ask, http.MethodGet, urlOf(h.Unheard.Migration, "course"), nil, &answer))
 		cancel()
 	}
-	return mayTakeBack(u, answer, err, epoch)
+	if err := mayTakeBack(*h.Unheard, answer, err, h.Epoch); err != nil {
+		return err
+	}
+	return a.forgetUnheard(g)
 }
 
 func (a *Agent) forgetUnheard(g *guests.Guest) error {

@@ -41,7 +41,13 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	if err := a.mayStart(d); err != nil {
+	if err := a.guests.Readable(d.Name); err != nil {
+		return nil, err
+	}
+	if _, err := a.guests.Find(d.Name); err == nil {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest %s: under care on this host already", d.Name)}
+	}
+	if err := cmp.Or(a.journalLeft(d.Name, ""), a.namesakeHere(d)); err != nil { // the one of that name may run elsewhere, or does
 		return nil, err
 	}
 	var g *guests.Guest
@@ -60,33 +66,10 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	return g.Held(), nil
 }
 
-// mayStart says why no guest of that description is started, or adopted, here now.
-func (a *Agent) mayStart(d config.Description) error {
-	if err := cmp.Or(a.guests.Readable(d.Name), a.notUnderCare(d.Name)); err != nil {
-		return err
-	}
-	return cmp.Or(a.journalLeft(d.Name, ""), a.namesakeHere(d)) // the one of that name may run elsewhere, or does
-}
-
-func (a *Agent) notUnderCare(name string) error {
-	if _, err := a.guests.Find(name); err == nil {
-		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest %s: under care on this host already", name)}
-	}
-	return nil
-}
-
-// startGuest boots a guest of one of our images with a free address, as startAs does.
-func (a *Agent) startGuest(ctx context.Context, d config.Description) (*guests.Guest, error) {
-	return a.startAs(ctx, care.Begun(d, a.guestDir(d.Name, "1")), func(context.Context) error { return nil })
-}
-
-// startAs boots a guest: of one of our images, or by its description's own command. may says whether it may, once
-// nobody else gets its name. On error nothing of it is left; nor is of one whose agent is killed before it is under
-// care, see endHalfStarted.
-func (a *Agent) startAs(ctx context.Context, h care.Held, may func(context.Context) error) (_ *guests.Guest, err error) {
-	d, addrs := h.Description, h.Addresses
-	h.Addresses = nil // until nobody else can get them
-	g := guests.New(h, nil)
+// startGuest boots a guest of one of our images with a free address. On error nothing
+// of it is left; nor is of one whose agent is killed before it is under care, see endHalfStarted.
+func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *guests.Guest, err error) {
+	g := guests.New(care.Begun(d, a.guestDir(d.Name, "1")), nil)
 	if pid, lives, err := qemu.LivesIn(g.Held().Dir); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	} else if lives { // by whose sockets alone it is reached: they would go with what is undone
@@ -101,47 +84,35 @@ func (a *Agent) startAs(ctx context.Context, h care.Held, may func(context.Conte
 			a.forgetStart(g)
 		}
 	}()
-	if err := may(ctx); err != nil {
-		return nil, err
-	}
 	if err := a.openTaps(g); err != nil { // a tap may change the bridge's MAC, by which the LAN is asked
 		return nil, err
 	}
-	if len(d.Start) > 0 {
-		return g, a.bootOwn(ctx, g, addrs)
-	}
-	return g, a.bootImage(ctx, g)
-}
-
-// bootImage boots an expected guest of one of our images, with addresses that are free. On error its QEMU may be there.
-func (a *Agent) bootImage(ctx context.Context, g *guests.Guest) error {
-	d := g.Held().Description
 	addressed, callOff := a.beginAddresses(ctx, g)
 	defer callOff()
 	spec, err := a.spec(g, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.guests.Begin(g); err != nil {
-		return fmt.Errorf("start guest %s: %w", d.Name, err)
+		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	machine, err := qemu.Start(ctx, spec)
 	if err != nil { // and there is none, which dismantle asks
-		return fmt.Errorf("start guest %s: %w", d.Name, err)
+		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	g.RunsIn(machine)
 	if err := addressed(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.configureFirst(ctx, g); err != nil {
-		return fmt.Errorf("start guest %s: %w", d.Name, err)
+		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	if len(d.Run) > 0 {
 		if err := g.Channel().Run(ctx, d.Run...); err != nil {
-			return fmt.Errorf("start guest %s: workloads: %w", d.Name, err)
+			return nil, fmt.Errorf("start guest %s: workloads: %w", d.Name, err)
 		}
 	}
-	return nil
+	return g, nil
 }
 
 // forgetStart ends what was made for a guest that is not under care yet, and lets go of its name when nothing says any
@@ -161,11 +132,7 @@ func (a *Agent) endHalfStarted(h care.Held) bool {
 		return false
 	}
 	a.log.Warn("guest ended: an agent was killed as it started it; start it again", "guest", h.Description.Name)
-	socket := ""
-	if len(h.Description.Start) > 0 {
-		socket, _ = described.Sockets(h.Dir, h.Description)
-	}
-	if err := qemu.KillSilent(h.Dir, socket); err != nil {
+	if err := qemu.KillSilent(h.Dir, ""); err != nil {
 		a.log.Error("end qemu; what was written down of its guest is kept", "guest", h.Description.Name, "error", err)
 		return true
 	}

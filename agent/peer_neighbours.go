@@ -27,10 +27,7 @@ func (a *Agent) peerPresence(r *http.Request) (any, error) {
 		caller := peer.Caller(r)
 		said.LedOn = slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool { return d.Peer != caller && d.LeadsAway() })
 		has := said.LedOn || a.mayBeHere(guest)
-		said.Has, said.Epoch = &has, a.latestRight(guest)
-		if e, err := a.guests.Ended(guest); err == nil {
-			said.Ended = &e.At
-		}
+		said.Has = &has
 	}
 	return said, nil
 }

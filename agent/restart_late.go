@@ -163,7 +163,6 @@ func (a *Agent) forgetLost(lost map[string]*guests.Guest) {
 			continue // it is forgotten when that ends
 		}
 		a.settleEnded(gone.Name())
-		a.log.Warn("guest is not under care any more", "guest", gone.Name(), "again", a.keepEnded(gone, "its QEMU was gone as the agent was started"))
 		if err := a.guests.Forget(gone); err != nil {
 			a.log.Warn("forget guest", "guest", gone.Name(), "error", err)
 		}

@@ -65,9 +65,6 @@ func (a *Agent) closeSource(m *outgoing) {
 			outcome = migration.Failed // its QEMU was killed or broke; a guest that ends by itself is not lost by us
 		}
 		a.settleEnded(m.plan.Guest)
-		if mayKeepEnded(m.state) {
-			a.log.Info("guest ended; it is not under care any more", "guest", m.plan.Guest, "again", a.keepEnded(m.guest, endOf(m.guest)+" during migration "+m.plan.ID))
-		}
 		a.discard(m.guest)
 		if err := a.guests.Forget(m.guest); err != nil {
 			a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)

@@ -221,7 +221,7 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	m.a.guests.ExpectAgain(m.guest) // all this may be done again, and must not meet another of its name
 	m.a.dismantle(m.guest)
 	m.leaveDisks()
-	if err := errors.Join(m.a.guests.DropEnded(m.plan.Guest), m.a.guests.Forget(m.guest)); err != nil {
+	if err := m.a.guests.Forget(m.guest); err != nil {
 		return err
 	}
 	return m.settleDetours(ctx)

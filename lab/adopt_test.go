@@ -12,13 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/agent/describe"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
-	"godwit/vm"
 	"godwit/vm/guest"
 )
 
@@ -99,37 +97,6 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 	only(t, montreal)
 	tickedOn(t, w)
 	forgotten(t, montreal)
-	startsAgain(t, montreal)
-}
-
-// startsAgain starts the guest again that has ended at home, by its description's own command; it answers, and moves.
-func startsAgain(t *testing.T, a *hostAgent) {
-	t.Helper()
-	if _, err := a.client.StartAgain(t.Context(), "web", api.StartAgain{}); err != nil {
-		t.Fatal(err)
-	}
-	if g := only(t, a); g.Status != string(vm.Running) || len(g.Addresses) == 0 {
-		t.Errorf("started again: %+v", g)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for {
-		var info guest.Info
-		err := a.client.CallGuest(ctx, "web", "info", nil, &info)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("it does not answer: %v", err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	if rep := migrate(t, a, "sanjose"); rep.Outcome != migration.Completed {
-		t.Errorf("montreal → sanjose: %s: %v", rep.Outcome, rep.Problem)
-	}
-	if _, err := a.client.StartAgain(t.Context(), "web", api.StartAgain{Fenced: true}); err == nil || !strings.Contains(err.Error(), "nothing is kept") {
-		t.Errorf("one that left is started again: %v", err)
-	}
 }
 
 // tickedOn makes sure that the phone's connection has followed the guest, and lost nothing.

@@ -13,7 +13,6 @@ type Status string
 const (
 	Running       Status = "running"
 	Paused        Status = "paused"
-	Prelaunch     Status = "prelaunch"      // has not booted yet (-S)
 	Incoming      Status = "inmigrate"      // waits for a guest, or is loading it
 	FinishMigrate Status = "finish-migrate" // stopped by QEMU for its own switchover
 	PostMigrate   Status = "postmigrate"    // sent away; Cont would make a second copy

@@ -222,13 +222,6 @@ func (c *Client) StartGuest(ctx context.Context, d config.Description) (care.Hel
 	return held, err
 }
 
-// StartAgain takes a guest under care again that has ended on the agent's host.
-func (c *Client) StartAgain(ctx context.Context, name string, word StartAgain) (care.Held, error) {
-	var held care.Held
-	err := c.Do(ctx, http.MethodPost, "/v1/guests/"+url.PathEscape(name)+"/start", word, &held)
-	return held, err
-}
-
 // StopGuest ends a guest.
 func (c *Client) StopGuest(ctx context.Context, name string) error {
 	return c.Do(ctx, http.MethodDelete, "/v1/guests/"+url.PathEscape(name), nil, nil)

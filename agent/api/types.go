@@ -16,22 +16,6 @@ type HostInfo struct {
 	Site       string          `json:"site"`
 	Guests     []GuestInfo     `json:"guests"`
 	Neighbours []NeighbourInfo `json:"neighbours"`
-	Ended      []EndedGuest    `json:"ended"` // guests that ended here, and can be started again
-}
-
-// EndedGuest is one that has ended by itself on the agent's host, and is under nobody's care.
-type EndedGuest struct {
-	Name    string    `json:"name"`
-	At      time.Time `json:"at"`
-	Why     string    `json:"why"`
-	Epoch   uint64    `json:"epoch"`   // by which it ran
-	Adopted bool      `json:"adopted"` // somebody else had started it, and starts it again first
-	Again   string    `json:"again"`   // the command that takes it under care again
-}
-
-// StartAgain is a person's word that a guest which has ended is started again.
-type StartAgain struct {
-	Fenced bool `json:"fenced"` // the person says that it runs nowhere, and that no disks of it are newer than those here
 }
 
 // StatusStarving is that of a guest which an agent that was started again does not have under care, as its QEMU waits

@@ -114,11 +114,3 @@ func TestMemoryOfAStartCommand(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestBootsByItsOwnWords: where a program says that a guest is to come, it cannot be left out.
-func TestBootsByItsOwnWords(t *testing.T) {
-	for _, words := range [][]string{{"start-web"}, {"qemu", "-S", "-incoming"}, {"qemu", "-incoming", "tcp:0:1"}} {
-		_, err := Boot(t.Context(), care.Held{Description: config.Description{Name: "web", Start: words}, Dir: t.TempDir()}, nil)
-		refused(t, strings.Join(words, " "), err, "it does not say -incoming defer itself")
-	}
-}

@@ -21,28 +21,13 @@ import (
 // memory. Words in braces are replaced, see docs/agent.md; the taps are handed over
 // as descriptors, because a tap has one queue and the agent keeps it open.
 func Start(ctx context.Context, h care.Held, taps []*os.File) (*qemu.Process, error) {
-	return start(ctx, h, h.Description.Start, qemu.Command{Files: taps})
-}
-
-// Boot is Start for a guest that nobody sends: it boots when it is continued, and does not run before.
-func Boot(ctx context.Context, h care.Held, taps []*os.File) (*qemu.Process, error) {
-	words := slices.Clone(h.Description.Start)
-	i := slices.IndexFunc(words, func(w string) bool { return strings.TrimLeft(w, "-") == "incoming" })
-	if i < 0 || i+1 >= len(words) || words[i+1] != "defer" {
-		return nil, errors.New("its start command: it does not say -incoming defer itself, which would have to be left out; start it by hand, and adopt it")
-	}
-	return start(ctx, h, slices.Delete(words, i, i+2), qemu.Command{Files: taps, Boots: true})
-}
-
-func start(ctx context.Context, h care.Held, command []string, c qemu.Command) (*qemu.Process, error) {
 	d := h.Description
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	c.Dir = h.Dir
-	c.QMP, c.Guest = Sockets(h.Dir, d)
+	qmp, channel := Sockets(h.Dir, d)
 	words := []string{
-		"{dir}", h.Dir, "{qmp}", c.QMP, "{channel}", c.Guest, "{name}", d.Name,
+		"{dir}", h.Dir, "{qmp}", qmp, "{channel}", channel, "{name}", d.Name,
 		"{memory}", fmt.Sprintf("%dK", d.Memory>>10), "{vcpus}", fmt.Sprint(max(d.VCPUs, 1)),
 	}
 	const firstFD = 3 // os/exec's ExtraFiles begin there
@@ -53,10 +38,11 @@ func start(ctx context.Context, h care.Held, command []string, c qemu.Command) (
 		words = append(words, fmt.Sprintf("{disk%d}", i), disk.Path)
 	}
 	replace := strings.NewReplacer(words...)
-	for _, w := range command {
-		c.Words = append(c.Words, replace.Replace(w))
+	command := qemu.Command{Files: taps, Dir: h.Dir, QMP: qmp, Guest: channel}
+	for _, w := range d.Start {
+		command.Words = append(command.Words, replace.Replace(w))
 	}
-	machine, err := qemu.StartCommand(ctx, c)
+	machine, err := qemu.StartCommand(ctx, command)
 	if err != nil {
 		return nil, fmt.Errorf("its start command: %w", err)
 	}

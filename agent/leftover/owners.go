@@ -77,7 +77,7 @@ func readOwners(c *config.Config) (*owners, error) {
 	if err := o.readJournals(filepath.Join(c.State, "journal")); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(o.readGuests(filepath.Join(c.State, "guests")), o.readEnded(filepath.Join(c.State, care.EndedFolder))); err != nil {
+	if err := o.readGuests(filepath.Join(c.State, "guests")); err != nil {
 		return nil, err
 	}
 	detours := filepath.Join(c.State, "detours.json")

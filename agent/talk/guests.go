@@ -2,7 +2,6 @@ package talk
 
 import (
 	"fmt"
-	"time"
 
 	"godwit/migration"
 	"godwit/vm"
@@ -17,9 +16,6 @@ type Presence struct {
 	Free   *int64 `json:"free,omitempty"`   // bytes; null: not known
 	Has    *bool  `json:"has,omitempty"`    // of the guest that is asked about: it is, or may be, here, or is led on; null: none was, or by an older release
 	LedOn  bool   `json:"led_on,omitempty"` // what comes for it goes to another host than the one that asks
-
-	Ended *time.Time `json:"ended,omitempty"` // when one of its name ended there, that could be started again there; null: none
-	Epoch uint64     `json:"epoch,omitempty"` // of the latest right to run one of its name that is known there; 0: none
 }
 
 // LandingAnswer is what a destination says of a guest that its source let go.

@@ -29,16 +29,6 @@ func guestNames(ctx context.Context, client *api.Client) ([]string, error) {
 	return out, err
 }
 
-// endedNames are the guests that have ended on the host.
-func endedNames(ctx context.Context, client *api.Client) ([]string, error) {
-	var out []string
-	info, err := client.Host(ctx)
-	for _, g := range info.Ended {
-		out = append(out, g.Name)
-	}
-	return out, err
-}
-
 // places are the sites and hosts that a guest may go to.
 func places(ctx context.Context, client *api.Client) ([]string, error) {
 	info, err := client.Host(ctx)

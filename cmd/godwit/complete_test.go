@@ -95,8 +95,7 @@ func TestCompletionOfTheProgram(t *testing.T) {
 		{"migrate --socket " + silent, "", nothing},
 		{"migrate --config " + filepath.Join(t.TempDir(), "none.yaml"), "", nothing},
 		{"migrate web b --transfer", strings.Join(migration.Transfers, " "), nothing},
-		{"guest", "adopt describe forget ls show start", nothing},
-		{"guest start --socket " + anAgent(t), "mail old", nothing},
+		{"guest", "adopt describe forget ls show", nothing},
 		{"history", "", nothing},
 		{"lab run", "", files},
 		{"guest describe", "", files}, // a socket's path

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +27,6 @@ func newGuest() *cobra.Command {
 			Use: "adopt FILE", Short: "take a guest that runs already under care, by its description",
 			Example: "  godwit guest adopt web.yaml", Args: argsExactly(1, "a description file"), RunE: adopt,
 		},
-		completes(newStart(), endedNames),
 		completes(newForget(), guestNames),
 	)
 	return c
@@ -55,35 +53,6 @@ func adopt(c *cobra.Command, args []string) error {
 	}
 	_, err = fmt.Fprintln(c.OutOrStdout(), "under care:", d.Name)
 	return err
-}
-
-func newStart() *cobra.Command {
-	c := &cobra.Command{
-		Use: "start GUEST", Short: "start a guest again that has ended on this host",
-		Long: `Start a guest again that has ended on this host, as it powered off, its QEMU was killed or
-the host rebooted, by its disks here. One that was adopted here is adopted again, once
-whoever started it has done so again. It is refused where another host has it.
-
---fenced: you vouch that the guest runs nowhere, and that no disks of it are newer than
-those here. It is needed where a host that might know does not answer, where one knows of a
-later right to run it, or where its disks were written to since. If you are wrong it runs
-twice, or what it did elsewhere is lost.`,
-		Example: "  godwit guest start web\n  godwit guest start web --fenced    # the host that does not answer is off for good",
-		Args:    argsExactly(1, "a guest's name"),
-	}
-	fenced := c.Flags().Bool("fenced", false, "you vouch that the guest runs nowhere, and that no disks of it are newer")
-	c.RunE = onAgent(func(c *cobra.Command, client *api.Client, args []string) error {
-		held, err := client.StartAgain(c.Context(), args[0], api.StartAgain{Fenced: *fenced})
-		if err != nil {
-			return err
-		}
-		if asJSON(c) {
-			return printJSON(c.OutOrStdout(), held)
-		}
-		_, err = fmt.Fprintln(c.OutOrStdout(), "under care again:", args[0])
-		return err
-	})
-	return c
 }
 
 func newForget() *cobra.Command {
@@ -137,11 +106,6 @@ func listGuests(c *cobra.Command, info api.HostInfo, args []string) error {
 		}
 	}
 	if name != "" && len(shown) == 0 {
-		for _, e := range info.Ended {
-			if e.Name == name {
-				return &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf("guest %s: %s on host %s", name, ended(e), info.Host)}
-			}
-		}
 		return &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf("guest %s: not under care on host %s; see `godwit guest ls`, or `godwit history` for where it went", name, info.Host)}
 	}
 	if asJSON(c) && name != "" {
@@ -164,19 +128,5 @@ func listGuests(c *cobra.Command, info api.HostInfo, args []string) error {
 			printFlows(c.OutOrStdout(), g.Flows)
 		}
 	}
-	if name == "" {
-		for _, e := range info.Ended {
-			fmt.Fprintf(c.OutOrStdout(), "%-16s %s\n", e.Name, ended(e))
-		}
-	}
 	return nil
-}
-
-// ended is what became of a guest, and what a person can do.
-func ended(e api.EndedGuest) string {
-	text := fmt.Sprintf("ended at %s (%s); ", e.At.Local().Format(time.DateTime), e.Why)
-	if e.Adopted {
-		text += "start it as it was before, then "
-	}
-	return text + "`" + e.Again + "`"
 }

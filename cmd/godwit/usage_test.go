@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent/api"
-	"godwit/agent/care"
 	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/lab/scenario"
@@ -267,8 +265,7 @@ func anAgent(t *testing.T) (socket string) {
 			json.NewEncoder(w).Encode(value) //nolint:errcheck // the client tells
 		})
 	}
-	answer("GET /v1/host", api.HostInfo{Host: "a-1", Site: "a", Guests: []api.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []api.NeighbourInfo{{Host: "b-1", Site: "b"}},
-		Ended: []api.EndedGuest{{Name: "mail", At: time.Unix(1e9, 0), Why: "powered off", Again: "godwit guest start mail"}, {Name: "old", Adopted: true, Again: "godwit guest start old"}}})
+	answer("GET /v1/host", api.HostInfo{Host: "a-1", Site: "a", Guests: []api.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []api.NeighbourInfo{{Host: "b-1", Site: "b"}}})
 	up, guests := true, 1
 	answer("GET /v1/neighbours", []api.NeighbourInfo{{Host: "b-1", Site: "b", State: "up, 1 guest", Up: &up, Guests: &guests}})
 	answer("GET /v1/doubts", []api.Doubt{{ID: "m-00000003", Guest: "web"}})
@@ -276,7 +273,6 @@ func anAgent(t *testing.T) (socket string) {
 	answer("GET /v1/tunnels", []api.TunnelUse{{Guest: "web"}})
 	answer("POST /v1/migrations/{id}/abort", nil)
 	answer("POST /v1/migrations/{id}/bandwidth", nil)
-	answer("POST /v1/guests/{name}/start", care.Held{})
 	answer("POST /v1/guests/{name}/forget", nil)
 	answer("POST /v1/guests/{name}/forget-away", api.Forgotten{Guest: "web"})
 	mux.HandleFunc("POST /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
@@ -304,7 +300,7 @@ func serveAgent(t *testing.T, mux *http.ServeMux) (socket string) {
 func TestAnswersAsJSON(t *testing.T) {
 	socket := anAgent(t)
 	for line, want := range map[string]int{
-		"guest ls": exitDone, "guest show web": exitDone, "guest forget web": exitDone, "guest forget web --away": exitDone, "guest start mail --fenced": exitDone, "host ls": exitDone, "site show b": exitDone,
+		"guest ls": exitDone, "guest show web": exitDone, "guest forget web": exitDone, "guest forget web --away": exitDone, "host ls": exitDone, "site show b": exitDone,
 		"host show": exitDone, "host show b-1": exitDone, "site ls": exitDone,
 		"abort m-00000002": exitDone, "limit m-00000002 5mbit": exitDone, "history": exitDone,
 		"evacuate a-1": exitFailed, "evacuate a-1 --dry-run": exitFailed,
@@ -358,16 +354,6 @@ func TestLsAndShow(t *testing.T) {
 		var all []map[string]any
 		if run(append(strings.Fields(line), "--json", "--socket", socket), &out, io.Discard); json.Unmarshal(out.Bytes(), &all) != nil || len(all) < 2 {
 			t.Errorf("godwit %s --json: %s; want a list", line, out.String())
-		}
-	}
-	for line, want := range map[string]string{
-		"guest ls":        "(powered off); `godwit guest start mail`\nold ",
-		"guest show mail": "guest mail: ended at " + time.Unix(1e9, 0).Local().Format(time.DateTime) + " (powered off); `godwit guest start mail` on host a-1",
-		"guest show old":  "; start it as it was before, then `godwit guest start old` on host a-1",
-	} {
-		var out bytes.Buffer
-		if run(append(strings.Fields(line), "--socket", socket), &out, &out); !regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(want), " ", " +")).MatchString(out.String()) {
-			t.Errorf("godwit %s: %s; want %s", line, out.String(), want)
 		}
 	}
 	var errOut bytes.Buffer

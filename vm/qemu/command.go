@@ -14,18 +14,17 @@ import (
 	"godwit/vm"
 )
 
-// Command is how somebody starts a QEMU that waits for a guest to come, or for our word to boot one.
+// Command is how somebody starts a QEMU that waits for a guest to come.
 type Command struct {
 	Words []string   // the program and its arguments
 	Files []*os.File // that it inherits, from descriptor 3 on
 	Dir   string     // its working directory, which is there
 	QMP   string     // the socket that it is to listen on
 	Guest string     // the guest channel's socket, "" if it has none
-	Boots bool       // no guest comes: it boots when it is continued
 }
 
-// StartCommand runs c and waits until its QEMU answers on the QMP socket and waits, with -S:
-// one that would run by itself is ended again. The command may be a
+// StartCommand runs c and waits until its QEMU answers on the QMP socket and waits for
+// a guest, with -S: one that would run by itself is ended again. The command may be a
 // program that becomes QEMU, or runs it and ends with it. It has its own session and no
 // tie to this process. What it says goes to qemu.log in c.Dir. On error, also when ctx
 // ends first, none of its processes is left, as far as they stayed in its group.
@@ -65,7 +64,7 @@ func awaitCommand(ctx context.Context, c Command, cmd *exec.Cmd, done chan struc
 	for {
 		p, err := AttachSocket(ctx, c.QMP, 0, c.Guest)
 		if err == nil {
-			if err = p.checkWaits(ctx, c.Boots); err == nil {
+			if err = p.checkWaits(ctx); err == nil {
 				return p, nil
 			}
 			_ = p.Kill()
@@ -85,16 +84,13 @@ func awaitCommand(ctx context.Context, c Command, cmd *exec.Cmd, done chan struc
 }
 
 // checkWaits makes sure that the guest does not run, and will not by itself: QEMU
-// starts a guest that has come unless it was given -S. boots: none is to come.
-func (p *Process) checkWaits(ctx context.Context, boots bool) error {
+// starts a guest that has come unless it was given -S.
+func (p *Process) checkWaits(ctx context.Context) error {
 	status, err := p.Status(ctx)
 	if err != nil {
 		return err
 	}
-	switch {
-	case boots && status != vm.Prelaunch:
-		return fmt.Errorf("its command started it as %s; it must wait, and for no guest to come: it has to say -S, and -incoming defer as two words of its own", status)
-	case !boots && status != vm.Incoming:
+	if status != vm.Incoming {
 		return fmt.Errorf("its command started it as %s; it must wait: add -S and -incoming defer", status)
 	}
 	argv, err := cmdline(p.pid)
@@ -103,9 +99,6 @@ func (p *Process) checkWaits(ctx context.Context, boots bool) error {
 	}
 	if !slices.Contains(argv, "-S") && !slices.Contains(argv, "--S") {
 		return errors.New("its command would let it run by itself; add -S")
-	}
-	if boots {
-		return nil
 	}
 	if i := slices.IndexFunc(argv, func(w string) bool { return strings.TrimLeft(w, "-") == "incoming" }); i+1 >= len(argv) || argv[i+1] != "defer" {
 		return errors.New("its command does not wait for our word to listen; use -incoming defer")

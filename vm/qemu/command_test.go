@@ -105,38 +105,6 @@ func TestStartCommandRefuses(t *testing.T) {
 	}
 }
 
-// TestStartCommandBoots: a machine to which no guest comes waits for our word, or is ended again.
-func TestStartCommandBoots(t *testing.T) {
-	for name, c := range map[string]struct {
-		leave []string
-		want  string
-	}{
-		"waits":             {[]string{"-incoming", "defer"}, ""},
-		"runs":              {[]string{"-S", "-incoming", "defer"}, "started it as running; it must wait"},
-		"waits for a guest": {nil, "started it as inmigrate; it must wait, and for no guest to come"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			command := waiting(t)
-			command.Boots = true
-			command.Words = slices.DeleteFunc(command.Words, func(w string) bool { return slices.Contains(c.leave, w) })
-			p, err := qemu.StartCommand(t.Context(), command)
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Fatal(err)
-			}
-			if err == nil {
-				defer p.Kill()
-				status(t, p, vm.Prelaunch)
-				if err := p.Cont(t.Context()); err != nil {
-					t.Error(err)
-				}
-				status(t, p, vm.Running)
-			} else if _, err := qemu.AttachSocket(t.Context(), command.QMP, 0, ""); !errors.Is(err, qemu.ErrGone) {
-				t.Errorf("a QEMU is left: %v", err)
-			}
-		})
-	}
-}
-
 func TestOnlyADestinationIsToldOfPostcopy(t *testing.T) {
 	err := new(qemu.Process).Migrate(t.Context(), vm.MigrateOptions{URI: "unix:/nowhere", Postcopy: true})
 	if err == nil || !strings.Contains(err.Error(), "only the destination") {
