@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/google/nftables/expr"
@@ -119,15 +120,16 @@ func knownRules(a Away) (rules []bridgeRule) {
 
 // input returns the rules of a guest's chain of frames that go up to the host: it answers for the
 // guest's old router to nobody else. What the guest asks came with the bridge's MAC, see ingress. Another
-// may mean its own router, which can have the same address, such as fe80::1.
-func input(s State) []bridgeRule {
+// may mean its own router, which can have the same address, such as fe80::1. What the host answers for to
+// everybody, own, others may ask it.
+func input(s State, own []netip.Addr) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
 	for _, v := range s.Visiting {
-		if v.Gateway.IsValid() && !v.AtHome() {
+		if v.Gateway.IsValid() && !v.AtHome() && !slices.Contains(own, v.Gateway.WithZone("")) {
 			rules = append(rules, bridgeRule{words("others", "router", v.Gateway.String()), join(group(), asksFor(v.Gateway), drop())})
 		}
 	}
-	return append(rules, offLinkInput(s)...)
+	return append(rules, offLinkInput(s, own)...)
 }
 
 // egress returns the rules of a guest's postrouting chain: while an address is

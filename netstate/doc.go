@@ -38,9 +38,9 @@
 //     address that has its way here takes that before any way by source, or packets
 //     between two such guests go round in circles;
 //   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps
-//     alone, as others may have a router of that address; and, at the tap of the NIC that
-//     had them, for the link-local addresses of its routers, by which alone it knows
-//     routers that it has from advertisements (RFC 4861 §6.3.4);
+//     alone, as others may have a router of that address, unless it is that
+//     itself; and, at the tap of the NIC that had them, for the link-local addresses of its routers, by which alone
+//     it knows routers that it has from advertisements (RFC 4861 §6.3.4);
 //   - what those routers granted it runs out, as it does not hear them: what they said
 //     last is said again at that tap ([Advertise]), and it is answered whom it looks for
 //     among its old neighbours ([Answer]). Both are no state of the kernel's: the agent

@@ -38,7 +38,7 @@ func TestLongestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := notes(s, bridge)
-	all := slices.Concat(lines, comments(ingress(s, bridge)), comments(egress(s)), comments(input(s)))
+	all := slices.Concat(lines, comments(ingress(s, bridge)), comments(egress(s)), comments(input(s, nil)))
 	for _, r := range wanted(s) {
 		switch r := r.(type) {
 		case opening:

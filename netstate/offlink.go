@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/google/nftables/expr"
@@ -68,10 +69,13 @@ func offLinkIngress(s State, bridge net.HardwareAddr) []bridgeRule {
 }
 
 // offLinkInput returns those of its chain of frames that go up to the host: see input.
-func offLinkInput(s State) []bridgeRule {
+func offLinkInput(s State, own []netip.Addr) []bridgeRule {
 	var rules []bridgeRule
 	for _, o := range s.OffLink {
 		for _, r := range o.Routers {
+			if slices.Contains(own, r) {
+				continue
+			}
 			rules = append(rules, bridgeRule{words("offlink", "others", r.String()), join(group(), asksFor(r), drop())})
 		}
 	}

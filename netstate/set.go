@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -74,6 +75,7 @@ type change struct {
 	bridge        net.HardwareAddr
 	mine          []resource // to be made, or to stand already
 	before, after []resource // of all guests
+	own           []netip.Addr
 	trust         bool
 }
 
@@ -96,7 +98,8 @@ func (b book) change(s State, trust bool) (*change, error) {
 	}
 	states[s.Guest] = s
 	c.after = resourcesOf(states, wanted)
-	return c, nil
+	c.own, err = c.k.answered(s, states)
+	return c, err
 }
 
 // steps are: notes, then what is new, then the rules in one transaction, then what is no longer wanted. The
@@ -155,7 +158,7 @@ func (c *change) unfinished() []string {
 
 // commitRules commits the rules of the bridge together with notes.
 func (c *change) commitRules(about []string) error {
-	guest, in, out, up := c.s.Guest, ingress(c.s, c.bridge), egress(c.s), input(c.s)
+	guest, in, out, up := c.s.Guest, ingress(c.s, c.bridge), egress(c.s), input(c.s, c.own)
 	same := func(chain string, rules []bridgeRule) bool {
 		return slices.Equal(c.chains[chain+guest], comments(rules))
 	}

@@ -94,15 +94,19 @@ func stands(s State) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, macs, err := b.states()
+	states, macs, err := b.states()
 	if err != nil {
 		return false, err
 	}
 	mac := macs[s.Guest]
+	own, err := newKernel().answered(s, states)
+	if err != nil {
+		return false, err
+	}
 	if !slices.Equal(b.chains[chainAbout+s.Guest], notes(s, mac)) ||
 		!slices.Equal(b.chains[chainIn+s.Guest], comments(ingress(s, mac))) ||
 		!slices.Equal(b.chains[chainOut+s.Guest], comments(egress(s))) ||
-		!slices.Equal(b.chains[chainUp+s.Guest], comments(input(s))) {
+		!slices.Equal(b.chains[chainUp+s.Guest], comments(input(s, own))) {
 		return false, nil
 	}
 	leftAlone, err := readComments(unix.NFPROTO_INET, "")

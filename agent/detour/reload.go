@@ -2,6 +2,7 @@ package detour
 
 import (
 	"errors"
+	"slices"
 
 	"godwit/netstate"
 )
@@ -23,7 +24,7 @@ func (s *Store) PutBack() ([]string, error) {
 		return nil, nil
 	}
 	var guests []string
-	if reloaded {
+	if s.otherRouters(wants) || reloaded {
 		for _, want := range wants {
 			guests = append(guests, want.Guest)
 		}
@@ -38,6 +39,19 @@ func (s *Store) PutBack() ([]string, error) {
 		}
 	}
 	return hurt, err
+}
+
+// otherRouters says whether the host is itself another one of guests' routers than at the last look: an address has
+// come to it, or gone, as VRRP's do.
+func (s *Store) otherRouters(wants []netstate.State) bool {
+	now, err := netstate.Itself(wants)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && slices.Equal(now, s.itself) {
+		return false
+	}
+	s.itself = now
+	return true
 }
 
 // wants are what the detours of all guests ask for.

@@ -79,6 +79,36 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
+// TestPutBackAsTheRouterComes: a host that becomes a visitor's router itself, as VRRP has it, answers others for that
+// from the next look on, and no more once it is not.
+func TestPutBackAsTheRouterComes(t *testing.T) {
+	const name = "gw-test-router-comes"
+	run := emptyNamespace(t, name)
+	run("ip link set lo up; ip link add br0 type bridge; ip link set br0 up; ip link add gw0 type veth peer gw1; ip link set gw0 up; ip link set gw1 up; ip tuntap add t1a mode tap; ip link set t1a master br0 up")
+	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
+	d := &Detour{ID: "m-00000001", Guest: "web", Visiting: []netstate.Visiting{{
+		Addr: netip.MustParseAddr("10.3.1.20"), MAC: mac, Tap: "t1a", Taps: []string{"t1a"}, Tunnel: "gw0", Gateway: netip.MustParseAddr("10.3.1.1")}}}
+	s := &Store{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*Detour{}, stale: map[string]uint64{}, bridge: "br0", lan: "lan0"}
+	if err := netns.Do(name, func() error { return s.Change("web", func(all map[string]*Detour) { all[d.ID] = d }) }); err != nil {
+		t.Fatal(err)
+	}
+	drops := func() bool { return strings.Contains(run("nft list chain bridge godwit up-web"), "10.3.1.1 drop") }
+	for _, change := range []struct {
+		by     string
+		itself bool
+	}{{"true", false}, {"ip addr add 10.3.1.1/24 dev br0", true}, {"ip addr del 10.3.1.1/24 dev br0", false}} {
+		run(change.by)
+		for range 2 { // what we change ourselves is looked at once more
+			if err := netns.Do(name, func() error { _, err := s.PutBack(); return err }); err != nil {
+				t.Errorf("%s: %v", change.by, err)
+			}
+			if drops() == change.itself {
+				t.Errorf("%s: %s", change.by, run("nft list chain bridge godwit up-web"))
+			}
+		}
+	}
+}
+
 // TestPutBackOnceItCan: rules that somebody takes, and that cannot be put back just then, are there as soon as they
 // can, though nobody changes rules any more.
 func TestPutBackOnceItCan(t *testing.T) {

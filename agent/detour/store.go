@@ -139,7 +139,8 @@ type Store struct {
 	stood  map[string]netstate.State // by guest, as the kernel took it last
 	bridge string
 	lan    string
-	rules  uint32 // generation of the host's nftables at the last look of PutBack
+	rules  uint32       // generation of the host's nftables at the last look of PutBack
+	itself []netip.Addr // which of guests' routers the host was itself then
 
 	steps   clockSteps
 	stepped time.Duration // by which times were moved along, and nobody was told yet
