@@ -10,7 +10,8 @@ import (
 
 // An address that comes home leaves by the router of its subnet (netstate.Visiting.AtHome). Where the
 // configuration names none, its guest could go and not come back. Where the host is that router itself, the kernel
-// takes no such way, neither then nor for what the guest sends while it is away.
+// takes no such way, neither then nor for what the guest sends while it is away. A visitor from another host of the
+// subnet is led by the host's own routes there (netstate.Visiting.Direct).
 
 // routed gives addresses of this home the router that the configuration names, where they were held
 // before it did.

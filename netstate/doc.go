@@ -33,7 +33,9 @@
 //     its neighbours may be talking to it where it is;
 //   - its packets go to a router that is not here: the bridge rule gives them to
 //     the host, a source rule sends them into the tunnel, whatever their
-//     destination (also to a neighbour: a client's connection keeps its path);
+//     destination (also to a neighbour: a client's connection keeps its path). Where that
+//     router is this host itself, as the guest came from another one of this link, there
+//     is no such rule, or its home would send all of it back here (Direct);
 //   - it talks to another guest of its home, or to one that lives here: what goes to an
 //     address that has its way here takes that before any way by source, or packets
 //     between two such guests go round in circles;

@@ -6,10 +6,10 @@ import "net/netip"
 // which the guest's frames have their switch take for the way to it still. What comes out of the visitor's tunnel does
 // not, and what its guest sends goes the old way. The rule by source has neighbours pass the bridge's reverse path
 // filter, see policyRule. What heard of it by BGP (Publish) comes in by any device, until its routers have heard that
-// the route has gone.
+// the route has gone, and so does all where this host is the router itself (Direct).
 func leaves(bridge string, v Visiting) []resource {
 	by := bridge
-	if v.Publish != 0 {
+	if v.Publish != 0 || v.Direct {
 		by = ""
 	}
 	return []resource{

@@ -32,4 +32,8 @@ func TestPublishedLeaves(t *testing.T) {
 	if slices.ContainsFunc(visiting("br-guest", v), after) {
 		t.Error("of what nobody publishes more goes after the guest than what comes by the bridge")
 	}
+	v.Direct = true // this host is the router, by which it comes from everywhere
+	if !slices.ContainsFunc(visiting("br-guest", v), after) {
+		t.Error("what this host is the router of does not go after the guest")
+	}
 }

@@ -51,7 +51,7 @@ type Visiting struct {
 	Tunnel  string           // device towards the address's home; "": it is at home here, see AtHome
 	Fits    int              // as of Away
 	Publish int              // routing table in which a speaker of BGP finds the address; 0: none. The host must forward
-	Direct  bool             // with Publish: its packets leave by the host's own routes instead of Tunnel
+	Direct  bool             // its packets leave by the host's own routes instead of Tunnel: with Publish, or as the host is its router itself
 	Known   net.HardwareAddr // at home, or with Leaves: another MAC that neighbours may have for Addr, whose frames go to MAC; nil: none
 	Leaves  string           // device towards Addr's home on this link, by which what neighbours here send goes after the guest, once it is flipped; "": it stays
 	Active  bool             // with Leaves: flipped; see Away.Active
@@ -144,8 +144,8 @@ func (v Visiting) validate(seen map[netip.Addr]bool) error {
 	if (v.Leaves != "" || v.Active) && (v.AtHome() || v.Waits || device("tunnel", v.Leaves) != nil) {
 		return fmt.Errorf("visiting %s: leaves by %q: want a device, and a visitor that has come", v.Addr, v.Leaves)
 	}
-	if v.Publish < 0 || v.Direct && (v.Publish == 0 || v.AtHome()) {
-		return fmt.Errorf("visiting %s: published in table %d, direct %v: want a table, and a visitor", v.Addr, v.Publish, v.Direct)
+	if v.Publish < 0 || v.Direct && v.AtHome() {
+		return fmt.Errorf("visiting %s: published in table %d, direct %v: want a table, or none, and a visitor", v.Addr, v.Publish, v.Direct)
 	}
 	if len(v.Taps) == 0 {
 		return fmt.Errorf("visiting %s: no tap", v.Addr)

@@ -87,7 +87,10 @@ func visiting(bridge string, v Visiting) []resource {
 	if v.AtHome() {
 		out.dev, out.via = bridge, v.Gateway
 	}
-	list := append(openedVisiting(bridge, v), untracked{v.Addr}) // closed after it is tracked again
+	list := openedVisiting(bridge, v)
+	if !v.Direct || v.Publish != 0 { // or the host, its router, may be the one that translates its address
+		list = append(list, untracked{v.Addr}) // closed after it is tracked again
+	}
 	if v.Waits {
 		list = append(list, waits(bridge, v)...)
 	} else {

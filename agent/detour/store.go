@@ -131,16 +131,15 @@ func (d *Detour) Leave(needed []netip.Addr) {
 // Store is all of a host's detours, kept on the disk so that a restarted agent knows what its kernel
 // state is for. It is safe for use by many. What it returns are copies.
 type Store struct {
-	mu     sync.Mutex // not held while the disk is waited for: a flip would be, too
-	path   string
-	byID   map[string]*Detour
-	made   uint64                    // changes so far
-	stale  map[string]uint64         // guests of whom the kernel, or the disk, has not taken a change, by its number
-	stood  map[string]netstate.State // by guest, as the kernel took it last
-	bridge string
-	lan    string
-	rules  uint32       // generation of the host's nftables at the last look of PutBack
-	itself []netip.Addr // which of guests' routers the host was itself then
+	mu      sync.Mutex // not held while the disk is waited for: a flip would be, too
+	path    string
+	byID    map[string]*Detour
+	made    uint64                    // changes so far
+	stale   map[string]uint64         // guests of whom the kernel, or the disk, has not taken a change, by its number
+	stood   map[string]netstate.State // by guest, as the kernel took it last
+	network config.Network
+	rules   uint32       // generation of the host's nftables at the last look of PutBack
+	itself  []netip.Addr // which of guests' routers the host was itself then
 
 	steps   clockSteps
 	stepped time.Duration // by which times were moved along, and nobody was told yet
@@ -152,7 +151,7 @@ type Store struct {
 // New keeps all in path, by id, for a host with that network. What the kernel has of them is not
 // known: it follows with the next change of each guest's.
 func New(path string, n config.Network, all map[string]*Detour) *Store {
-	s := &Store{path: path, byID: all, stale: map[string]uint64{}, stood: map[string]netstate.State{}, bridge: n.Bridge, lan: n.LAN}
+	s := &Store{path: path, byID: all, stale: map[string]uint64{}, stood: map[string]netstate.State{}, network: n}
 	s.now() // steps are noticed from here on
 	return s
 }
@@ -217,7 +216,7 @@ func (s *Store) apply(guest string) error {
 }
 
 func (s *Store) want(guest string) netstate.State {
-	state := netstate.State{Guest: guest, Bridge: s.bridge, LAN: s.lan}
+	state := netstate.State{Guest: guest, Bridge: s.network.Bridge, LAN: s.network.LAN}
 	gone := map[netip.Addr]bool{}
 	for _, d := range s.of(guest) {
 		for _, t := range d.Taps {
@@ -233,6 +232,9 @@ func (s *Store) want(guest string) netstate.State {
 			}
 			if lives && home != "" { // in transit
 				a.Home, a.Gateway = home, netip.Addr{}
+				if s.routes(guest, a.Addr) {
+					a.Home = ""
+				}
 			}
 			gone[a.Addr] = true
 			state.Away = append(state.Away, a)
@@ -242,7 +244,7 @@ func (s *Store) want(guest string) netstate.State {
 		for _, v := range d.Visiting {
 			if !gone[v.Addr] && len(v.Taps) > 0 { // see Leave
 				gone[v.Addr] = true // of two ways, the older one serves
-				v.Fits = d.fits(v)
+				v.Fits, v.Direct = d.fits(v), v.Direct || s.routes(guest, v.Addr)
 				s.goesHome(guest, &v)
 				state.Visiting = append(state.Visiting, v)
 			}

@@ -177,7 +177,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &Store{byID: map[string]*Detour{}, bridge: "br-guest", lan: "lan0"}
+			s := &Store{byID: map[string]*Detour{}, network: config.Network{Bridge: "br-guest", LAN: "lan0"}}
 			s.byID["x"] = &Detour{ID: "x", Guest: "db", Taps: []string{"t1a"}, Away: list(away(ours, "tx", true)), Visiting: guests(visits(theirs, "tx"))}
 			for _, d := range c.detours {
 				s.byID[d.ID] = d
@@ -316,7 +316,7 @@ func TestDetoursCatchUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(inTheWay, "detours.json")
-	s := &Store{path: path, byID: map[string]*Detour{}, stale: map[string]uint64{}, bridge: "no-such-bridge", lan: "no-such-lan"}
+	s := &Store{path: path, byID: map[string]*Detour{}, stale: map[string]uint64{}, network: config.Network{Bridge: "no-such-bridge", LAN: "no-such-lan"}}
 	const guest = "catch-up"
 	lost := &Detour{ID: "m-00000001", Guest: guest, Away: []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Tunnel: "gwt-00000001", Active: true}}}
 	if err := s.Change(guest, func(all map[string]*Detour) { all[lost.ID] = lost }); err == nil {

@@ -178,3 +178,19 @@ func (s *Store) wayHome(guest string, addr netip.Addr) (string, bool) {
 	}
 	return "", false
 }
+
+// routes says that a visitor's router is this host itself, as the guest came from another one of this link: its home
+// would send all that the guest sends back here, and so on in a circle. It leaves by this host's own routes.
+func (s *Store) routes(guest string, addr netip.Addr) bool {
+	if !s.network.SubnetOf(addr).Contains(addr) {
+		return false
+	}
+	for _, d := range s.of(guest) {
+		for _, v := range d.Visiting {
+			if v.Addr == addr {
+				return !v.AtHome() && s.network.IsItself(v.Gateway)
+			}
+		}
+	}
+	return false
+}

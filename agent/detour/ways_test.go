@@ -42,6 +42,37 @@ func TestPublishedWhileHere(t *testing.T) {
 	}
 }
 
+// TestItsRouterIsTheHost: what a visitor of this host's own link sends, whose router this host is, leaves by the
+// host's own routes, also once it has gone on; not what comes from another link, nor what is at home or has another
+// router.
+func TestItsRouterIsTheHost(t *testing.T) {
+	n := config.Network{Bridge: "lo", V4: netip.MustParsePrefix("10.2.1.0/24"), V6: netip.MustParsePrefix("fd00:2:1::/64")} // lo has an address
+	for name, c := range map[string]struct {
+		addr, router, tunnel string
+		direct               bool
+	}{
+		"from a host beside it":          {"10.2.1.20", "127.0.0.1", "t1", true},
+		"of another link":                {"10.3.1.20", "127.0.0.1", "t1", false},
+		"of a router that is another":    {"10.2.1.20", "10.2.1.1", "t1", false},
+		"at home":                        {"10.2.1.20", "127.0.0.1", "", false},
+		"of a family that has no router": {"fd00:2:1::20", "", "t1", false},
+	} {
+		v := netstate.Visiting{Addr: netip.MustParseAddr(c.addr), Tunnel: c.tunnel, Tap: "t0a", Taps: []string{"t0a"}}
+		if c.router != "" {
+			v.Gateway = netip.MustParseAddr(c.router)
+		}
+		came, went := detourOf("t1", 1, nil, []netstate.Visiting{v}), detourOf("t2", 2, []netstate.Away{{Addr: v.Addr, Tunnel: "t2"}}, nil)
+		s := &Store{byID: map[string]*Detour{"t1": came, "t2": went}, network: n}
+		if all := s.want("web").Visiting; len(all) != 1 || all[0].Direct != c.direct {
+			t.Errorf("%s: %+v, want direct %v", name, all, c.direct)
+		}
+		went.Away[0].Active = true
+		if all := s.want("web").Away; len(all) != 1 || (all[0].Home != c.tunnel) != c.direct {
+			t.Errorf("%s, gone on: %+v, want direct %v", name, all, c.direct)
+		}
+	}
+}
+
 // TestStand: what a host stands for takes the place of what is left of an earlier time, and
 // is sent away at once.
 func TestStand(t *testing.T) {
