@@ -23,13 +23,14 @@ import (
 // visitor, and the address where it was at home.
 
 // lender is the host of this site that stands for addresses with which a guest comes here and will give them back, and
-// which; "" where there is none. The host that the guest comes from stands for none: the guest has them there.
+// which; "" where there is none. The host that the guest comes from stands for none: the guest has them there. What
+// this host is the router of itself comes as a visitor, or the guest could not leave again (wayBack).
 func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.HardwareAddr) (string, []netip.Addr) {
 	by := map[string][]detour.ReturnedAddr{}
 	for _, held := range plan.Held {
 		n, ok := a.config.Peer(held.Home)
 		addr := held.Prefix.Addr()
-		if ok && held.Home != plan.From && n.Site == a.config.Site && a.config.Network.SubnetOf(addr).Contains(addr) {
+		if ok && held.Home != plan.From && n.Site == a.config.Site && a.config.Network.SubnetOf(addr).Contains(addr) && !a.config.Network.IsItself(held.Gateway) {
 			by[held.Home] = append(by[held.Home], detour.ReturnedAddr{Addr: addr, MAC: mac.String()})
 		}
 	}

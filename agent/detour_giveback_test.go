@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -104,6 +105,41 @@ func TestGivesBackTellsItsLAN(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestLender: another host of the site is asked for its addresses, as a guest comes with them; not for one that the
+// guest has there, of another site, nor where this host is the router itself: it could not lead that to its home's
+// router, and would find out only at the flip.
+func TestLender(t *testing.T) {
+	for name, c := range map[string]struct {
+		home, addr, router, from string
+		lends                    bool
+	}{
+		"from another site":           {"rome2", "10.2.1.20/24", "10.2.1.1", "oslo", true},
+		"from its home":               {"rome2", "10.2.1.20/24", "10.2.1.1", "rome2", false},
+		"of another site":             {"oslo", "10.3.1.20/24", "10.3.1.1", "paris", false},
+		"the router is this host":     {"rome2", "10.2.1.20/24", "127.0.0.1", "oslo", false},
+		"another's has its address":   {"rome2", "10.3.1.20/24", "10.2.1.1", "oslo", false},
+		"its home is this host":       {"rome", "10.2.1.20/24", "10.2.1.1", "oslo", false},
+		"of a home that nobody knows": {"cairo", "10.2.1.20/24", "10.2.1.1", "oslo", false},
+	} {
+		a := between(t)
+		a.config.Network.Bridge = "lo" // which has an address, also where nobody is root
+		asked := false
+		a.links["rome2"] = linked(t, "rome", "rome2", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked = true
+			peer.Answer(w, nil, nil)
+		}))
+		a.owedWords = &owed.Words{Ctx: t.Context(), Dir: t.TempDir(), Log: a.log.Warn, Go: a.actors.Go}
+		plan := migration.Plan{ID: "m-00000002", Guest: "web", From: c.from, To: "rome", Network: "tunnel", Held: []migration.Address{
+			{Prefix: netip.MustParsePrefix(c.addr), Gateway: netip.MustParseAddr(c.router), Home: c.home},
+		}}
+		refusedBy(t, name, cmp.Or(a.wayBack(plan), a.wayOn(plan)), "")
+		host, lent := a.lender(t.Context(), plan, net.HardwareAddr{2, 0, 0, 0, 0, 2})
+		if (host == "rome2" && len(lent) == 1) != c.lends || asked != c.lends {
+			t.Errorf("%s: %q lends %v, asked: %v", name, host, lent, asked)
+		}
 	}
 }
 

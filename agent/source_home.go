@@ -136,7 +136,7 @@ func (m *outgoing) noteVisits() {
 		return addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr())
 	})
 	if m.work.home && len(visits) > 0 {
-		m.rec.NoteOnce(fmt.Sprintf("%s is not given back by %s, which does not answer, refuses, or is not asked by a release of before: the guest is reached by it through a tunnel from there", joinedAddresses(visits), visits[0].Home))
+		m.rec.NoteOnce(fmt.Sprintf("%s is not given back by %s, which does not answer, refuses, or is not asked, as by a release of before, or by a host that is its router itself: the guest is reached by it through a tunnel from there", joinedAddresses(visits), visits[0].Home))
 	}
 }
 
