@@ -69,3 +69,28 @@ func TestVisitsItsRouter(t *testing.T) {
 		return err
 	})
 }
+
+// TestStandsForItsRouter: a host that is the router of its guests itself leads what is away from there, as a subnet
+// agent does, where it is told of no router: clients and neighbours reach the guest, and what it sends leaves by that
+// host.
+func TestStandsForItsRouter(t *testing.T) {
+	w := newWorld(t, "vxlan", "x")
+	w.hostIsRouter()
+	w.echo("ga")
+	w.IP("r", "link set lana nomaster") // it is at another site, and is told there of its neighbours: see Answer
+	w.IP("ga", "neigh replace 10.1.1.77 dev eth0 nud permanent lladdr 02:00:00:00:00:99\nneigh replace fd00:1:1::77 dev eth0 nud permanent lladdr 02:00:00:00:00:99")
+	w.set("ha", abroad())
+	s := home(true)
+	for i := range s.Away {
+		s.Away[i].Gateway, s.Away[i].Subnet, s.Away[i].Tap = netip.Addr{}, netip.Prefix{}, ""
+	}
+	s.Taps = nil
+	w.set("hb", s)
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		for _, from := range []string{"c", "x"} {
+			if !w.answersTo(from, addr, long) {
+				t.Errorf("%s does not reach %s", from, addr)
+			}
+		}
+	}
+}

@@ -120,7 +120,8 @@ type HandedAddress struct {
 }
 
 // Standing is what the home's answer makes of those addresses that it was asked for, once the subnet agent in network n
-// sends them away.
+// sends them away. What comes back from them leaves by the guests' router; where the agent is that itself, by its own
+// routes.
 func (h Handed) Standing(n config.Network, addrs []netip.Addr) ([]netstate.Away, error) {
 	var out []netstate.Away
 	for _, at := range h.Addresses {
@@ -129,7 +130,11 @@ func (h Handed) Standing(n config.Network, addrs []netip.Addr) ([]netstate.Away,
 		if err != nil || len(mac) != 6 || mac[0]&1 != 0 || at.Fits < 0 || at.Fits > 1<<16 || named || !slices.Contains(addrs, at.Addr) {
 			return nil, NotBelieved("address %s at %.40q: not one that was asked for", at.Addr, at.MAC)
 		}
-		out = append(out, netstate.Away{Addr: at.Addr, MAC: mac, Gateway: n.GatewayOf(at.Addr.Is4()), Subnet: n.SubnetOf(at.Addr).Masked(), Fits: at.Fits})
+		away := netstate.Away{Addr: at.Addr, MAC: mac, Fits: at.Fits}
+		if router := n.GatewayOf(at.Addr.Is4()); !n.IsItself(router) {
+			away.Gateway, away.Subnet = router, n.SubnetOf(at.Addr).Masked()
+		}
+		out = append(out, away)
 	}
 	if len(out) != len(addrs) {
 		return nil, NotBelieved("%d of %d addresses are handed over", len(out), len(addrs))

@@ -54,6 +54,11 @@ func TestStanding(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
+	network.Bridge, network.Gateway4 = "lo", netip.MustParseAddr("127.0.0.1") // its own, by which the kernel leads nothing
+	got, err := Handed{Addresses: []HandedAddress{good}}.Standing(network, []netip.Addr{stoodFor})
+	if err != nil || len(got) != 1 || got[0].Gateway.IsValid() || got[0].Subnet.IsValid() {
+		t.Errorf("the router itself: %+v, %v", got, err)
+	}
 }
 
 // TestRepointCheck: what another host asks of a detour to here is refused where it cannot be meant.
