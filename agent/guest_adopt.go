@@ -12,6 +12,7 @@ import (
 	"godwit/agent/guests"
 	"godwit/agent/handed"
 	"godwit/agent/limits"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm/qemu"
 )
@@ -75,6 +76,23 @@ func (a *Agent) adoptedBy(qmp string) string {
 	return ""
 }
 
+// notHome is why an address can never come home to the host that its description names; "": it may. A home that nobody
+// here knows is taken where it may be: the guest may come from far.
+func (a *Agent) notHome(addr migration.Address) string {
+	if why := talk.Foreign(a.config, addr); why != "" {
+		return why
+	}
+	if _, known := a.config.Peer(addr.Home); known || addr.Home == a.config.Host {
+		return ""
+	}
+	for _, n := range a.config.Peers {
+		if of := n.SubnetOf(addr.Prefix.Addr()); of.Contains(addr.Prefix.Addr()) {
+			return fmt.Sprintf("of the guests' subnet %s of host %s, and %q is no host of this one's peers", of, n.Host, addr.Home)
+		}
+	}
+	return ""
+}
+
 // learn finds out which addresses the guest has, and which NIC is active.
 func (a *Agent) learn(ctx context.Context, g *guests.Guest) error {
 	d := g.Held().Description
@@ -87,6 +105,9 @@ func (a *Agent) learn(ctx context.Context, g *guests.Guest) error {
 		}
 		if addr.Home == a.config.Host && !subnet.Contains(addr.Prefix.Addr()) {
 			return refuse("address %s is not of this site's subnet; name its home", addr.Prefix)
+		}
+		if why := a.notHome(addr); why != "" {
+			return refuse("address %s: %s; mend addresses[].home", addr.Prefix, why)
 		}
 		if !addr.Gateway.IsValid() {
 			addr.Gateway = a.config.Network.GatewayOf(addr.Prefix.Addr().Is4())

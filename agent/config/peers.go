@@ -29,6 +29,14 @@ func IsWord(name string) bool {
 	})
 }
 
+// SubnetOf is the guests' subnet of addr's family there; zero: it is not known.
+func (n Neighbour) SubnetOf(addr netip.Addr) netip.Prefix {
+	if addr.Is4() {
+		return n.V4
+	}
+	return n.V6
+}
+
 // checkNames refuses what other hosts and their people could not say.
 func (c *Config) checkNames() error {
 	for _, n := range []struct{ key, name string }{{"host", c.Host}, {"site", c.Site}} {

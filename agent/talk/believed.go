@@ -80,26 +80,31 @@ func (p Prepared) Believe(here *config.Config, plan migration.Plan, own []tunnel
 
 // belongs says whether an address may be of the home that it names, by the configuration of the host here.
 func belongs(here *config.Config, addr migration.Address) error {
+	if why := Foreign(here, addr); why != "" {
+		return NotBelieved("address %s: %s", addr.Prefix.Addr(), why)
+	}
+	return nil
+}
+
+// Foreign is why an address cannot be of the home that it names, by the configuration of the host here; "": it may.
+func Foreign(here *config.Config, addr migration.Address) string {
 	ip := addr.Prefix.Addr()
 	own := here.Network.SubnetOf(ip)
 	if addr.Home == here.Host {
 		if !own.Contains(ip) {
-			return NotBelieved("address %s: not in the guests' subnet %s of its home, this host", ip, own)
+			return fmt.Sprintf("not in the guests' subnet %s of its home, this host", own)
 		}
-		return nil
+		return ""
 	}
 	n, known := here.Find(addr.Home)
-	subnet := n.V6
-	if ip.Is4() {
-		subnet = n.V4
-	}
+	subnet := n.SubnetOf(ip)
 	switch {
 	case known && subnet.IsValid() && !subnet.Contains(ip):
-		return NotBelieved("address %s: not in the guests' subnet %s of its home %s", ip, subnet, addr.Home)
+		return fmt.Sprintf("not in the guests' subnet %s of its home %s", subnet, addr.Home)
 	case own.Contains(ip) && n.Site != here.Site:
-		return NotBelieved("address %s: of the guests' subnet %s of this host, and not of %q", ip, own, addr.Home)
+		return fmt.Sprintf("of the guests' subnet %s of this host, and not of %q", own, addr.Home)
 	}
-	return nil
+	return ""
 }
 
 // UplinkOf refuses a tunnel's end that is none of the addresses by which the host here knows host, saying what was asked.
