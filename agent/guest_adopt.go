@@ -79,6 +79,9 @@ func (a *Agent) adoptedBy(qmp string) string {
 // notHome is why an address can never come home to the host that its description names; "": it may. A home that nobody
 // here knows is taken where it may be: the guest may come from far.
 func (a *Agent) notHome(addr migration.Address) string {
+	if !config.IsWord(addr.Home) {
+		return fmt.Sprintf("%.100q is no host's name", addr.Home)
+	}
 	if why := talk.Foreign(a.config, addr); why != "" {
 		return why
 	}

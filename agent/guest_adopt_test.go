@@ -96,6 +96,7 @@ func TestAdoptedWithItsHome(t *testing.T) {
 		{"10.2.1.20/24", "nowhere", `of the guests' subnet 10.2.1.0/24 of this host, and not of "nowhere"; mend addresses[].home`},
 		{"10.3.1.20/24", "paris", "not in the guests' subnet 10.1.1.0/24 of its home paris"},
 		{"10.2.1.20/24", "oslo", "not in the guests' subnet 10.3.1.0/24 of its home oslo"},
+		{"10.9.1.20/24", "far cairo", `"far cairo" is no host's name`},
 		{"10.3.1.20/24", "olso", `of the guests' subnet 10.3.1.0/24 of host oslo, and "olso" is no host of this one's peers`},
 	} {
 		a := between(t)

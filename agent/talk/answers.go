@@ -30,7 +30,7 @@ func (a Acceptance) Check(plan migration.Plan, there config.Neighbour) error {
 	case len(a.Ends) > migration.MostAddresses:
 		return wrong("%d ends for tunnels", len(a.Ends))
 	}
-	if err := migration.CheckAddresses(a.Next); err != nil {
+	if err := checkAddresses(a.Next); err != nil {
 		return wrong("%v", err)
 	}
 	if plan.KeepsAddress() {

@@ -31,6 +31,7 @@ func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
 		"good": {answer("rome", "10.2.1.20/24"), p, true}, "of another home": {answer("paris", "10.2.1.20/24"), p, false},
 		"of another subnet": {answer("rome", "10.1.1.99/24"), p, false}, "of a family that it has not": {answer("rome", "fd00::9/64"), p, true},
 		"keeps it": {answer("paris", "10.1.1.20/24"), keeps, true}, "keeps another": {answer("paris", "10.1.1.21/24"), keeps, false},
+		"keeps it, of no host": {answer("x\x1b[2J", "10.1.1.20/24"), keeps, false},
 	} {
 		if err := c.a.Check(c.plan, there); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)

@@ -79,8 +79,24 @@ func CheckPlan(plan migration.Plan, d config.Description) error {
 			"guest %s keeps %d addresses for what could not follow it, and has no more than %d with the next: wait until their leases end (`godwit guest show %[1]s`)",
 			plan.Guest, held, migration.MostAddresses)}
 	}
-	if err := migration.CheckAddresses(slices.Concat(plan.Held, plan.Next)); err != nil {
+	if err := checkAddresses(slices.Concat(plan.Held, plan.Next)); err != nil {
 		return wrong("%v", err)
+	}
+	return nil
+}
+
+// checkAddresses says what of addresses that came from another host cannot be meant. Hosts that they name may be
+// known to nobody here, and are told of in notes.
+func checkAddresses(all []migration.Address) error {
+	if err := migration.CheckAddresses(all); err != nil {
+		return err
+	}
+	for _, addr := range all {
+		for _, host := range []string{addr.Home, addr.SubnetAgent} {
+			if host != "" && (!config.IsWord(host) || len(host) > mostWayID) {
+				return fmt.Errorf("address %s of %.100q, which is no host's name", addr.Prefix.Addr(), host)
+			}
+		}
 	}
 	return nil
 }
