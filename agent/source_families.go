@@ -33,7 +33,11 @@ func (m *outgoing) noteUsers(ctx context.Context) {
 		can -= m.alone(ctx, netip.Addr.Is4)
 	}
 	can = max(can-dialled, 0) // which of them are by what family is not known
-	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow; %s will live %s", can, others, m.liveOn()))
+	where := ""
+	if can > 0 {
+		where = " where their clients take announced addresses (" + guest.Accepts + ")"
+	}
+	m.rec.Note(fmt.Sprintf("before the move: %d MPTCP connections can follow%s; %s will live %s", can, where, others, m.liveOn()))
 }
 
 // noteDialled says in the check how many connections the guest itself opened, where others are to follow: see
@@ -43,7 +47,7 @@ func (m *outgoing) noteDialled() (dialled int) {
 	if dialled <= 0 || m.plan.Network != "mptcp" && !m.plan.Chosen {
 		return 0
 	}
-	can := "they follow where their peers take announced addresses (add_addr_accepted of ip mptcp limits there, 0 by default), and else live"
+	can := "they follow where their peers take announced addresses (" + guest.Accepts + "), and else live"
 	if !slices.Contains(m.work.capabilities, guest.CapPorts) {
 		can = "none follows, as the guest announces no port for them, and they live"
 	}

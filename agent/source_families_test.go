@@ -116,6 +116,9 @@ func TestNoteUsersOfDrain(t *testing.T) {
 	}
 }
 
+// ifAccepted is by what the clients of connections that can follow must let them.
+const ifAccepted = " where their clients take announced addresses (" + guest.Accepts + ")"
+
 // TestNoteUsers: connections are told as such that can follow where the destination gives the guest an address by which
 // they do.
 func TestNoteUsers(t *testing.T) {
@@ -125,12 +128,12 @@ func TestNoteUsers(t *testing.T) {
 		by         manner
 		want       string
 	}{
-		"the same family":     {[]string{v4}, []string{v4}, manner{}, "4 MPTCP connections can follow; 1 of plain TCP"},
+		"the same family":     {[]string{v4}, []string{v4}, manner{}, "4 MPTCP connections can follow" + ifAccepted + "; 1 of plain TCP"},
 		"by IPv4 alone":       {[]string{v4}, []string{v6}, manner{}, "0 MPTCP connections can follow; 1 of plain TCP"},
-		"two of them by IPv4": {[]string{v4, v6}, []string{v6}, manner{four: 2, six: 2}, "2 MPTCP connections can follow; 1 of plain TCP"},
-		"all by IPv6, too":    {[]string{v4, v6}, []string{v6}, manner{four: 4, six: 4}, "4 MPTCP connections can follow; 1 of plain TCP"},
-		"by IPv6, to IPv4":    {[]string{v4, v6}, []string{v4}, manner{four: 2, six: 2}, "4 MPTCP connections can follow; 1 of plain TCP"},
-		"to both":             {[]string{v4, v6}, []string{v4, v6}, manner{four: 2, six: 2}, "4 MPTCP connections can follow; 1 of plain TCP"},
+		"two of them by IPv4": {[]string{v4, v6}, []string{v6}, manner{four: 2, six: 2}, "2 MPTCP connections can follow" + ifAccepted + "; 1 of plain TCP"},
+		"all by IPv6, too":    {[]string{v4, v6}, []string{v6}, manner{four: 4, six: 4}, "4 MPTCP connections can follow" + ifAccepted + "; 1 of plain TCP"},
+		"by IPv6, to IPv4":    {[]string{v4, v6}, []string{v4}, manner{four: 2, six: 2}, "4 MPTCP connections can follow" + ifAccepted + "; 1 of plain TCP"},
+		"to both":             {[]string{v4, v6}, []string{v4, v6}, manner{four: 2, six: 2}, "4 MPTCP connections can follow" + ifAccepted + "; 1 of plain TCP"},
 	} {
 		plan := migration.Plan{Guest: "web", To: "rome", Network: "mptcp", Connections: 4}
 		for _, p := range c.held {
@@ -149,7 +152,7 @@ func TestNoteUsers(t *testing.T) {
 
 // TestNoteDialled: connections that the guest itself opened are told apart, where any are to follow.
 func TestNoteDialled(t *testing.T) {
-	const told = "2 MPTCP connections were opened by the guest itself: they follow where their peers take announced addresses"
+	const told = "2 MPTCP connections were opened by the guest itself: they follow where their peers take announced addresses (" + guest.Accepts + "), and else live on"
 	const stay = "2 MPTCP connections were opened by the guest itself: none follows, as the guest announces no port for them, and they live on through the tunnel"
 	ports := []string{guest.CapPorts}
 	for name, c := range map[string]struct {
@@ -158,9 +161,9 @@ func TestNoteDialled(t *testing.T) {
 		users   guest.Users
 		want    []string
 	}{
-		"no port is announced":  {"mptcp", nil, guest.Users{MPTCP: 3, Dialled: 2, TCP: 1}, []string{stay, "1 MPTCP connections can follow; 1 of plain TCP"}},
-		"none":                  {"mptcp", ports, guest.Users{MPTCP: 3, TCP: 1}, []string{"3 MPTCP connections can follow; 1 of plain TCP"}},
-		"beside others":         {"mptcp", ports, guest.Users{MPTCP: 3, Dialled: 2, TCP: 1}, []string{told, "1 MPTCP connections can follow; 1 of plain TCP"}},
+		"no port is announced":  {"mptcp", nil, guest.Users{MPTCP: 3, Dialled: 2, TCP: 1}, []string{stay, "1 MPTCP connections can follow" + ifAccepted + "; 1 of plain TCP"}},
+		"none":                  {"mptcp", ports, guest.Users{MPTCP: 3, TCP: 1}, []string{"3 MPTCP connections can follow" + ifAccepted + "; 1 of plain TCP"}},
+		"beside others":         {"mptcp", ports, guest.Users{MPTCP: 3, Dialled: 2, TCP: 1}, []string{told, "1 MPTCP connections can follow" + ifAccepted + "; 1 of plain TCP"}},
 		"alone":                 {"mptcp", ports, guest.Users{MPTCP: 2, Dialled: 2}, []string{told}},
 		"nobody is to follow":   {"drain", ports, guest.Users{MPTCP: 2, Dialled: 2}, nil},
 		"it keeps its address":  {"tunnel", ports, guest.Users{MPTCP: 2, Dialled: 2, TCP: 1}, nil},

@@ -26,6 +26,7 @@ import (
 	"godwit/netstate"
 	"godwit/netstate/mptcp"
 	"godwit/netstate/netns"
+	"godwit/vm/guest"
 )
 
 // Clients of every kind. The way of stripped strips MPTCP's options from its packets, that of half from all
@@ -91,7 +92,7 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 	overQUIC := p.quic("browser", old)
 	overQUIC.goesOn(t, "QUIC before the move")
 
-	const mayFollow = "before the move: 3 MPTCP connections can follow; 4 of plain TCP (no MPTCP, or it was stripped on the way)"
+	const mayFollow = "before the move: 3 MPTCP connections can follow where their clients take announced addresses (" + guest.Accepts + "); 4 of plain TCP (no MPTCP, or it was stripped on the way)"
 	plan, err := p.leader().Plan(t.Context(), migration.Request{Guest: "web", To: "sanjose"})
 	p.must(err)
 	p.noted(plan, mayFollow)
@@ -128,7 +129,7 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 		t.Errorf("the name server has %q, want %s", got, next)
 	}
 	p.fates(rep, map[string]string{
-		"full mptcp": "moved: ", "deaf mptcp": "tunnelled: the peer did not join within 10s: its limits, a firewall, or a lost path",
+		"full mptcp": "moved: ", "deaf mptcp": "tunnelled: " + guest.WhyUnjoined(10*time.Second),
 		"own mptcp": "moved: ", "plain tcp": "tunnelled: plain TCP cannot change its address", "stripped tcp": "tunnelled: plain TCP cannot change its address",
 		"half tcp": "tunnelled: plain TCP cannot change its address", "dropped tcp": "tunnelled: plain TCP cannot change its address",
 		"plain udp": "tunnelled: seen in the tunnel", "browser udp": "tunnelled: seen in the tunnel",

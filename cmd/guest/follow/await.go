@@ -3,7 +3,6 @@ package follow
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -243,7 +242,7 @@ func (w *watch) why(c mptcp.Connection) string {
 	case c.Dialled:
 		return guest.WhyDialled
 	case w.again[c.Token]:
-		return "the peer did not join this time either, nor within the limit of the last: its limits, or a firewall"
+		return guest.WhyUnjoinedAgain
 	}
-	return fmt.Sprintf("the peer did not join within %v: its limits, a firewall, or a lost path", w.limit)
+	return guest.WhyUnjoined(w.limit)
 }

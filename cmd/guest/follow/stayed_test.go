@@ -32,11 +32,12 @@ func TestStayedBefore(t *testing.T) {
 		return joins
 	}
 	const long = 3 * time.Minute
-	if joins := wait(4 * time.Second); joins.WaitedMS < 4000 || len(joins.Unable) != 1 {
+	if joins := wait(4 * time.Second); joins.WaitedMS < 4000 || len(joins.Unable) != 1 || joins.Unable[0].Why != guest.WhyUnjoined(4*time.Second) {
 		t.Fatalf("the first time: %+v, want that it is waited for", joins)
 	}
 	joins := wait(long)
-	if joins.WaitedMS >= long.Milliseconds() || joins.Joined != 1 || len(joins.Unable) != 1 || joins.Unable[0].Remote.String() != deaf.LocalAddr().String() {
+	if joins.WaitedMS >= long.Milliseconds() || joins.Joined != 1 || len(joins.Unable) != 1 || joins.Unable[0].Remote.String() != deaf.LocalAddr().String() ||
+		joins.Unable[0].Why != guest.WhyUnjoinedAgain {
 		t.Errorf("the next time: %+v, want that it is not waited for", joins)
 	}
 	if joins.WaitedMS < nudgeAfter.Milliseconds() || len(joins.Endpoints) == 0 {

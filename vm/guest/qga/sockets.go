@@ -334,8 +334,7 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 		case dialled[token]:
 			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote, Why: guest.WhyDialledPortless})
 		default:
-			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote,
-				Why: fmt.Sprintf("the peer did not join within %v: its limits, a firewall, or a lost path", limit)})
+			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote, Why: guest.WhyUnjoined(limit)})
 		}
 	}
 	slices.SortFunc(joins.Unable, func(a, b guest.Unable) int { return a.Remote.Compare(b.Remote) })
