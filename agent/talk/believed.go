@@ -111,7 +111,8 @@ func Foreign(here *config.Config, addr migration.Address) string {
 func UplinkOf(here *config.Config, host string, at netip.Addr, what string) error {
 	n, ok := here.Find(host)
 	if !ok || !slices.ContainsFunc(n.Uplinks, func(u config.Uplink) bool { return u.Address == at }) {
-		return NotBelieved("%s: the tunnel's end %s is no uplink of host %s; mend peers[].uplinks in the configuration of host %s", what, at, host, here.Host)
+		return NotBelieved("%s: the tunnel's end %s is no uplink of host %s; mend peers[].uplinks in the configuration of host %s, or,"+
+			" if a NAT stands between, join the hosts by a VPN (docs/agent.md, A VPN as uplink)", what, at, host, here.Host)
 	}
 	return nil
 }

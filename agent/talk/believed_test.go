@@ -63,6 +63,7 @@ func TestBelieve(t *testing.T) {
 		"the router here":                 {held("rome", "10.2.1.1/24"), "the router"},
 		"everybody's here":                {held("rome2", "10.2.1.255/24"), "the broadcast address"},
 		"a tunnel to anywhere":            {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("203.0.113.9:53") }, "no uplink of host paris"},
+		"its own address behind a NAT":    {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("10.0.0.5:53") }, "if a NAT stands between, join the hosts by a VPN (docs/agent.md, A VPN as uplink)"},
 		"memory by a tunnel to anywhere": {func(p *Preparation) {
 			p.MemoryTunnels = []PathTunnel{{End: netip.MustParseAddrPort("203.0.113.9:53")}}
 		}, "no uplink of host paris"},
