@@ -32,8 +32,8 @@ func TestExamplesAreTaken(t *testing.T) {
 		}
 		taken++
 	}
-	if taken != 3 {
-		t.Errorf("%d examples, not three", taken)
+	if taken != 4 {
+		t.Errorf("%d examples, not four", taken)
 	}
 }
 
