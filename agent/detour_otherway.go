@@ -103,7 +103,7 @@ func (a *Agent) shrink(id string, small bool) error {
 }
 
 // leadOver has both ends of a detour's tunnel take a pair of uplinks. On error this end is where it was, or will be
-// where detours.json says.
+// where the store of detours says.
 func (a *Agent) leadOver(ctx context.Context, id string, over peer.Path) (err error) {
 	ctx, cancel := limits.Repoint.On(ctx)
 	defer cancel()

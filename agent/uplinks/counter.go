@@ -3,6 +3,8 @@ package uplinks
 import (
 	"maps"
 	"net"
+	"net/netip"
+	"slices"
 
 	"godwit/agent/config"
 	"godwit/netstate/meter"
@@ -12,6 +14,7 @@ import (
 // who dials in, or restarts the host's network.
 type counter struct {
 	uplink  config.Uplink
+	own     []netip.Addr        // of all uplinks by this device
 	meter   *meter.Meter        // nil: no device of its name could be counted on, or there is none
 	tried   int                 // the index of the last device of its name that was to be, 0 of none
 	earlier map[meter.Key]int64 // bytes by devices before
@@ -34,7 +37,7 @@ func (c *counter) follow(warn func(msg string, args ...any)) {
 	if c.meter == nil && index == c.tried {
 		return
 	}
-	c.keep()
+	c.keep(warn)
 	c.tried = index
 	opened, err := meter.OpenRecent(c.uplink.Device)
 	if err != nil {
@@ -42,21 +45,24 @@ func (c *counter) follow(warn func(msg string, args ...any)) {
 		return
 	}
 	if c.meter = opened; !first {
-		warn("wire bytes are counted again", "uplink", c.uplink.Name, "cause", "its device is another than before; what left by it until now is not counted")
+		warn("wire bytes are counted again", "uplink", c.uplink.Name, "cause", "its device is there now, or another than before; what left by it until now is not counted")
 	}
 }
 
-// keep ends the meter of a device that has gone, and has what it counted count on. What nothing was seen of on the last
-// is forgotten first: no migration sends by it.
-func (c *counter) keep() {
+// keep ends the meter of a device that has gone, and has what it counted for this host count on, which guests' flows do
+// not. Of more than can be, tunnels are forgotten that the last device saw nothing of.
+func (c *counter) keep(warn func(msg string, args ...any)) {
 	if c.meter == nil {
 		return
 	}
-	if last, err := c.meter.Read(); err == nil {
-		c.earlier = c.with(last)
-		if len(c.earlier) > mostEarlier {
-			maps.DeleteFunc(c.earlier, func(k meter.Key, _ int64) bool { return last[k].Frames == 0 })
-		}
+	last, err := c.meter.Read()
+	if err != nil {
+		warn("read meter", "uplink", c.uplink.Name, "error", err, "consequence", "what left by a device that has gone is not counted")
+	}
+	c.earlier = c.with(last)
+	maps.DeleteFunc(c.earlier, func(k meter.Key, _ int64) bool { return !slices.Contains(c.own, k.Src) })
+	if len(c.earlier) > mostEarlier {
+		maps.DeleteFunc(c.earlier, func(k meter.Key, _ int64) bool { return k.Proto == protoUDP && last[k].Frames == 0 })
 	}
 	c.close()
 }

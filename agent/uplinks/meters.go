@@ -21,11 +21,15 @@ type Meters struct {
 func OpenMeters(uplinks []config.Uplink, warn func(msg string, args ...any)) *Meters {
 	m := &Meters{uplinks: uplinks, byDevice: map[string]*counter{}, warn: warn}
 	for _, u := range uplinks {
-		if u.Device == "" || m.byDevice[u.Device] != nil { // two uplinks may be of one device, such as by IPv4 and by IPv6
+		if u.Device == "" {
 			continue
 		}
-		m.byDevice[u.Device] = &counter{uplink: u, tried: untried}
-		m.byDevice[u.Device].follow(warn)
+		if m.byDevice[u.Device] == nil {
+			m.byDevice[u.Device] = &counter{uplink: u, tried: untried}
+			m.byDevice[u.Device].follow(warn)
+		}
+		c := m.byDevice[u.Device] // two uplinks may be of one device, such as by IPv4 and by IPv6
+		c.own = append(c.own, u.Address)
 	}
 	return m
 }

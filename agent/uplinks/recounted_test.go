@@ -12,6 +12,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/need"
+	"godwit/netstate/meter"
 	"godwit/netstate/netns"
 )
 
@@ -95,13 +96,25 @@ func TestDeviceMadeAnew(t *testing.T) {
 			}
 			r.sent()
 		}
-		return r.sends("at last", 800)
+		if err := r.sends("at last", 800); err != nil {
+			return err
+		}
+		for guest := range mostEarlier + 1 { // what guests send by that device
+			r.meters.byDevice["wan"].earlier[meter.Key{Out: true, Src: netip.AddrFrom4([4]byte{10, 9, byte(guest >> 8), byte(guest)})}] = 1
+		}
+		if err := r.runs("link del wan"); err != nil {
+			return err
+		}
+		if got := r.sent(); got != 800 || len(r.meters.byDevice["wan"].earlier) > 2 {
+			return fmt.Errorf("beside guests: %d bytes, of %d flows", got, len(r.meters.byDevice["wan"].earlier))
+		}
+		return nil
 	})
 	if err != nil {
 		t.Error(err)
 	}
 	none, again := "wire bytes are not counted uplinkpublic", "wire bytes are counted again uplinkpublic"
-	if want := []string{none, again, none, again, none, again, none, again}; !slices.Equal(r.told, want) {
+	if want := []string{none, again, none, again, none, again, none, again, none}; !slices.Equal(r.told, want) {
 		t.Errorf("told %q", r.told)
 	}
 }
