@@ -78,6 +78,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		answer.Next, answer.Has = offer.Plan.Held, <-has
 		return answer, nil
 	}
+	routers := a.beginRouters(r.Context())
 	next, err := a.book.Free(r.Context(), offer.Plan.Want, offer.Plan.Guest, migration.Bare(offer.Plan.Held))
 	if err != nil {
 		return nil, err
@@ -100,6 +101,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 			}
 		}
 	}
+	answer.Notes = noteSilent(<-routers, next)
 	answer.Next, answer.Has, answer.Now = next, <-has, time.Now().UnixNano()
 	return answer, nil
 }

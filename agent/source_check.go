@@ -192,6 +192,10 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	if err := m.work.accepted.Check(m.plan, n); err != nil {
 		return err
 	}
+	m.work.accepted.Sane()
+	for _, note := range m.work.accepted.Notes {
+		m.rec.NoteOnce("host " + m.plan.To + ": " + note)
+	}
 	m.work.skew = time.Duration(m.work.accepted.Now - (m.rec.Stamp(sent)+m.rec.Stamp(back))/2)
 	if m.work.skew.Abs() < back.Sub(sent)/2 {
 		m.work.skew = 0 // within what the measurement cannot tell from none

@@ -110,19 +110,24 @@ func checkSubnet(name string, subnet netip.Prefix, is4 bool) error {
 // Missing says what of the guests' network this host has not got, a line each. It is no error of
 // the file: a host that boots may make its bridge after its agent has started.
 func (n Network) Missing() []string {
-	var out, small []string
+	var out, unfit []string
 	for _, device := range []struct{ key, name string }{{"network.bridge", n.Bridge}, {"network.lan", n.LAN}} {
-		switch ifi, err := net.InterfaceByName(device.name); {
-		case err != nil:
+		ifi, err := net.InterfaceByName(device.name)
+		if err != nil {
 			out = append(out, fmt.Sprintf("%s %s: no such device", device.key, device.name))
-		case ifi.MTU < n.MTU: // a bridge drops what does not fit, and tells nobody
-			small = append(small, fmt.Sprintf("%s %s: its MTU of %d bytes is less than network.mtu, %d, which guests send", device.key, device.name, ifi.MTU, n.MTU))
+			continue
+		}
+		if ifi.Flags&net.FlagUp == 0 && device.name == n.Bridge { // the kernel leads nothing by it, also what takes a tunnel
+			unfit = append(unfit, fmt.Sprintf("%s %s: it is not up; `ip link set %[2]s up`", device.key, device.name))
+		}
+		if ifi.MTU < n.MTU { // a bridge drops what does not fit, and tells nobody
+			unfit = append(unfit, fmt.Sprintf("%s %s: its MTU of %d bytes is less than network.mtu, %d, which guests send", device.key, device.name, ifi.MTU, n.MTU))
 		}
 	}
 	if len(out) > 0 {
 		return out
 	}
-	out = small
+	out = unfit
 	switch master, err := netstate.BridgeOf(n.LAN); {
 	case err != nil:
 		out = append(out, "network.lan: "+err.Error())

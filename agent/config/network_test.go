@@ -103,7 +103,7 @@ func TestMissingMTU(t *testing.T) {
 	err := netns.Once(func() error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 		lan := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lan0", MTU: 9000}, PeerName: "far0"}
-		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkAdd(lan), netlink.LinkSetMaster(lan, bridge)); err != nil {
+		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkAdd(lan), netlink.LinkSetMaster(lan, bridge), netlink.LinkSetUp(bridge)); err != nil {
 			return err
 		}
 		for _, c := range []struct {
@@ -120,6 +120,41 @@ func TestMissingMTU(t *testing.T) {
 			}
 			if got := strings.Join(Network{Bridge: "br0", LAN: "lan0", MTU: c.mtu}.Missing(), "|"); got != c.want {
 				t.Errorf("guests of %d bytes, bridge of %d: %q, want %q", c.mtu, c.bridge, got, c.want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMissingOfABridgeThatIsDown: no guest's packets are led by it, also those of one that keeps its address. A port that
+// is down bars none of these.
+func TestMissingOfABridgeThatIsDown(t *testing.T) {
+	need.Root(t)
+	err := netns.Once(func() error {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		lan := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lan0"}, PeerName: "far0"}
+		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkAdd(lan), netlink.LinkSetMaster(lan, bridge)); err != nil {
+			return err
+		}
+		for _, want := range []string{"network.bridge br0: it is not up; `ip link set br0 up`", ""} {
+			if got := strings.Join(Network{Bridge: "br0", LAN: "lan0"}.Missing(), "|"); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+			for _, addr := range []string{"10.1.1.10/32", "fd00:1::10/128"} {
+				to, err := netlink.ParseIPNet(addr)
+				if err != nil {
+					return err
+				}
+				err = netlink.RouteReplace(&netlink.Route{LinkIndex: bridge.Index, Dst: to})
+				if (err != nil) != (want != "") {
+					t.Errorf("a way to %s, %q: %v", addr, want, err)
+				}
+			}
+			if err := netlink.LinkSetUp(bridge); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -58,6 +58,8 @@ type Acceptance struct {
 	ReadOnly bool          `json:"read_only,omitempty"` // it takes disks in by lanes, read-only ones too
 	Expects  bool          `json:"expects,omitempty"`   // it can be asked to have its LAN know of the next addresses
 
+	Notes []string `json:"notes,omitempty"` // what a person should know of that host, and bars nothing
+
 	Has []bool `json:"has,omitempty"` // of each page of the offer's sample, whether it has that already; nil: it does not say
 }
 

@@ -29,6 +29,17 @@ func (r *ReleaseAnswer) Sane() {
 	r.Vanished = oneline.Of(r.Vanished)
 }
 
+// mostNotes bounds what a destination may have a person know in its check.
+const mostNotes = 20
+
+// Sane cuts an answer down.
+func (a *Acceptance) Sane() {
+	a.Notes = a.Notes[:min(len(a.Notes), mostNotes)]
+	for i, note := range a.Notes {
+		a.Notes[i] = oneline.Of(note)
+	}
+}
+
 func saneAddresses(all []netip.Addr) []netip.Addr {
 	all = slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() })
 	return all[:min(len(all), 2*migration.MostAddresses)]

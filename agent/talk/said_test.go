@@ -37,6 +37,11 @@ func TestSaidIsCutDown(t *testing.T) {
 	if r.Vanished == "no\nbody" || r.Problem.Text == "a\nb" {
 		t.Errorf("%q, %q", r.Vanished, r.Problem.Text)
 	}
+	a := Acceptance{Notes: make([]string, 1000)}
+	a.Notes[0] = "no\nrouter"
+	if a.Sane(); len(a.Notes) != mostNotes || a.Notes[0] != "no router" {
+		t.Errorf("%q", a.Notes)
+	}
 }
 
 // TestLedCheck: what is asked of how a guest is followed is refused where it cannot be meant.

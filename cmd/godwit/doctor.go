@@ -66,7 +66,7 @@ under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab t
 			if host == nil {
 				found = append(found, unowned()...)
 			} else {
-				found = append(found, configured(host)...)
+				found = append(found, configured(c.Context(), host)...)
 				found = append(found, lookAtHost(c, host, clean)...)
 			}
 			return sayFindings(c, found)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -105,17 +106,8 @@ func wireGuard(root, release string) finding {
 }
 
 // configured looks at what the agent's configuration says of this host.
-func configured(c *config.Config) []finding {
-	var out []finding
-	for _, missing := range c.Network.Missing() {
-		out = append(out, lack("guests' bridge", missing))
-	}
-	for _, itself := range c.Network.Itself() {
-		out = append(out, lack("guests' router", itself))
-	}
-	if len(out) == 0 {
-		out = append(out, fine("guests' bridge", fmt.Sprintf("%s, with %s as its port", c.Network.Bridge, c.Network.LAN)))
-	}
+func configured(ctx context.Context, c *config.Config) []finding {
+	out := network(ctx, c.Network)
 	for _, u := range c.Uplinks {
 		out = append(out, uplink(u))
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/addresses"
 	"godwit/agent/config"
 	"godwit/agent/leftover"
 	"godwit/agent/peer"
@@ -157,12 +158,34 @@ func TestDoctorOfTheConfiguration(t *testing.T) {
 		{Name: "public", Device: "lo", Address: netip.MustParseAddr("127.0.0.1")}, {Name: "private", Device: "no-such", Rate: 200},
 	}, Fence: "/no/fence", State: "/dev/null/state", Run: t.TempDir()}
 	var out bytes.Buffer
-	printFindings(&out, configured(c))
+	printFindings(&out, configured(t.Context(), c))
 	for _, want := range []string{"LACK  guests' bridge network.bridge no-bridge", "network.lan no-lan", "ok    uplink public", "LACK  uplink private", "LACK  state          stat /dev/null/state: not a directory", "ok    run ", "LACK  configuration  fence /no/fence: no such file", "note  configuration  uplinks[1] private: rate of 200 bit/s", "LACK  certificate"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
+}
+
+// TestDoctorOfRouters: one for which surely nobody is there is lacking.
+func TestDoctorOfRouters(t *testing.T) {
+	addr := netip.MustParseAddr("10.2.1.1")
+	for mark, r := range map[string]addresses.Router{
+		"ok    guests' router 10.2.1.1 answers": {Addr: addr},
+		"LACK  guests' router nobody":           {Addr: addr, Silent: "nobody", Sure: true},
+		"note  guests' router nobody":           {Addr: addr, Silent: "nobody"},
+	} {
+		for _, f := range routers([]addresses.Router{r}, nil) {
+			looks(t, mark, f, mark[:4], "guests' router")
+			var out bytes.Buffer
+			if printFindings(&out, []finding{f}); !strings.HasPrefix(out.String(), mark) {
+				t.Errorf("%q, want %q", out.String(), mark)
+			}
+		}
+	}
+	looks(t, "cannot be asked", routers(nil, errors.New("no such device"))[0], "note", "not asked for: no such device")
+	geteuid = func() int { return 1000 }
+	t.Cleanup(func() { geteuid = os.Geteuid })
+	looks(t, "without root", routers(nil, os.ErrPermission)[0], "note", "only root can")
 }
 
 // TestDoctorOfThings: what bars a guest until a person has looked is not well.

@@ -1,0 +1,78 @@
+package addresses
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"godwit/agent/config"
+	"godwit/netstate"
+)
+
+// Router is one of those that guests here are told of, by the configuration.
+type Router struct {
+	Addr   netip.Addr
+	Silent string // a line: nobody answers for it, and what to look at; "": somebody does
+	Sure   bool   // that this bars guests: the kernel asks for it as it was asked for here, see table "arp godwit"
+}
+
+// AskRouters asks on the bridge who has the routers of the guests' subnets, side by side and for some 300 ms. One that
+// is this host itself is none of them (config.Network.Itself tells of it).
+func AskRouters(ctx context.Context, n config.Network) ([]Router, error) {
+	subnets := routed(n)
+	out, errs := make([]Router, len(subnets)), make([]error, len(subnets))
+	var all sync.WaitGroup
+	for i, subnet := range subnets {
+		all.Go(func() { out[i], errs[i] = askRouter(ctx, n, subnet) })
+	}
+	all.Wait()
+	return out, errors.Join(errs...)
+}
+
+// routed are the subnets that have another machine for a router.
+func routed(n config.Network) []config.Subnet {
+	return slices.DeleteFunc(n.Subnets(), func(s config.Subnet) bool { return !s.Gateway.IsValid() || n.IsItself(s.Gateway) })
+}
+
+func askRouter(ctx context.Context, n config.Network, subnet config.Subnet) (Router, error) {
+	r := Router{Addr: subnet.Gateway}
+	heard, _, err := netstate.Probe(ctx, n.Bridge, r.Addr)
+	if err != nil || heard {
+		return r, err
+	}
+	r.Silent = fmt.Sprintf("%s %s: nobody answers for it on %s; %s", config.GatewayKey(r.Addr), r.Addr, n.Bridge, whySilent(n.LAN))
+	if r.Addr.Is6() {
+		r.Silent += " (some routers of IPv6 answer no such question)"
+	}
+	r.Sure = r.Addr.Is4() && !speaksIn(n.Bridge, subnet.Prefix)
+	return r, nil
+}
+
+// whySilent is what to look at, of the port towards a router.
+func whySilent(lan string) string {
+	port, err := net.InterfaceByName(lan)
+	switch {
+	case err == nil && port.Flags&net.FlagUp == 0:
+		return fmt.Sprintf("%s is not up: `ip link set %[1]s up`", lan)
+	case err == nil && port.Flags&net.FlagRunning == 0:
+		return lan + " has no carrier: is it cabled, and its other end up?"
+	}
+	return fmt.Sprintf("is that its address, and %s in its network (cable, VLAN)?", lan)
+}
+
+// speaksIn says whether a bridge has an address of a subnet: the kernel asks from that, and not as a probe does.
+func speaksIn(bridge string, subnet netip.Prefix) bool {
+	device, err := net.InterfaceByName(bridge)
+	if err != nil {
+		return false
+	}
+	own, err := device.Addrs()
+	return err == nil && slices.ContainsFunc(own, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && subnet.Contains(p.Addr())
+	})
+}

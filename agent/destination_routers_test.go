@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"godwit/agent/addresses"
+	"godwit/agent/care"
+	"godwit/agent/guests"
+	"godwit/agent/peer"
+	"godwit/agent/peer/peertest"
+	"godwit/agent/probe"
+	"godwit/agent/talk"
+	"godwit/migration"
+)
+
+// TestRouterIsMissed: a router for which nobody answers is told of by the next address that needs it, and bars nothing.
+func TestRouterIsMissed(t *testing.T) {
+	router4, router6 := netip.MustParseAddr("10.2.1.1"), netip.MustParseAddr("fd00:2:1::1")
+	next := []migration.Address{
+		{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Gateway: router4}, {Prefix: netip.MustParsePrefix("fd00:2:1::a/64"), Gateway: router6},
+	}
+	why := func(what string) string {
+		return what + "; without its router nothing goes to or comes from the next address "
+	}
+	for name, c := range map[string]struct {
+		silent4, silent6 string
+		next             []migration.Address
+		want             []string
+	}{
+		"both answer":       {"", "", next, nil},
+		"one does not":      {"no 4", "", next, []string{why("no 4") + "10.2.1.10"}},
+		"neither does":      {"no 4", "no 6", next, []string{why("no 4") + "10.2.1.10", why("no 6") + "fd00:2:1::a"}},
+		"one is not needed": {"", "no 6", next[:1], nil},
+	} {
+		routers := []addresses.Router{{Addr: router4, Silent: c.silent4}, {Addr: router6, Silent: c.silent6}}
+		if got := noteSilent(routers, c.next); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestNotesOfADestination: what a destination would have a person know is in the plan, and in the report.
+func TestNotesOfADestination(t *testing.T) {
+	m, n := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+	m.guest = guests.New(care.Held{}, gone{})
+	m.plan.Network, m.plan.Transfer = "drain", "qemu-tcp"
+	m.link = peertest.Link(t, "paris", n.Host, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		peer.Answer(w, talk.Acceptance{
+			Token: make([]byte, probe.TokenLength), Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "rome"}}, Notes: []string{"no\nrouter"},
+		}, nil)
+	}), nil)
+	if err := m.askThere(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.rec.Snapshot().Notes; !slices.Contains(got, "host rome: no router") {
+		t.Errorf("%q", got)
+	}
+}

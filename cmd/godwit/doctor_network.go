@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"godwit/agent/addresses"
+	"godwit/agent/config"
+)
+
+// network looks at what guests are attached to here.
+func network(ctx context.Context, n config.Network) []finding {
+	var out []finding
+	missing := n.Missing()
+	for _, what := range missing {
+		out = append(out, lack("guests' bridge", what))
+	}
+	for _, itself := range n.Itself() {
+		out = append(out, lack("guests' router", itself))
+	}
+	if len(out) == 0 {
+		out = append(out, fine("guests' bridge", fmt.Sprintf("%s, with %s as its port", n.Bridge, n.LAN)))
+	}
+	if len(missing) == 0 { // else nobody can be asked
+		out = append(out, routers(addresses.AskRouters(ctx, n))...)
+	}
+	return out
+}
+
+// routers is what asking for those of guests shows: without theirs no guest's connection gets anywhere.
+func routers(all []addresses.Router, err error) (out []finding) {
+	const what = "guests' router"
+	switch {
+	case err != nil && geteuid() != 0:
+		return []finding{note(what, "not asked for: only root can")}
+	case err != nil:
+		return []finding{note(what, "not asked for: "+err.Error())}
+	}
+	for _, r := range all {
+		switch {
+		case r.Silent == "":
+			out = append(out, fine(what, r.Addr.String()+" answers"))
+		case r.Sure:
+			out = append(out, lack(what, r.Silent))
+		default:
+			out = append(out, note(what, r.Silent))
+		}
+	}
+	return out
+}
