@@ -39,7 +39,7 @@ func newDoctor() *cobra.Command {
 		Long: `Says what this machine lacks, and what Godwit has on it: kernel state by its marks,
 taps, tunnels, inlets, guests' directories, disks, journals, each with what it belongs to.
 With an agent's configuration: also whether the bridge, uplinks and certificate that it
-names are there, and its directories can be written. A note is nothing that is lacking; LOOK is for a person to decide.
+names are there, its directories can be written, and its peers' agents answer. A note is nothing that is lacking; LOOK is for a person to decide.
 Exit status: 0 all is well, 1 not.
 --clean removes what belongs to nothing: never what a guest, a lease or a migration
 under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab that runs.`,

@@ -118,7 +118,8 @@ func configured(ctx context.Context, c *config.Config) []finding {
 	for _, slow := range c.Slow() {
 		out = append(out, note("configuration", slow))
 	}
-	return append(out, certificate(c, clock.Now()))
+	papers := certificate(c, clock.Now())
+	return slices.Concat(out, []finding{papers}, peers(ctx, c, papers))
 }
 
 // uplink says whether this host has the uplink's device and address.
