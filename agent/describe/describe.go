@@ -53,6 +53,8 @@ func Of(r Running) (Found, error) {
 	if err := w.nics(); err != nil {
 		return Found{}, err
 	}
+	w.toFollow()
+	w.needs()
 	w.start()
 	for _, why := range r.Facts.Blockers {
 		w.look("QEMU does not let it move as it is: %s", why)
@@ -108,7 +110,7 @@ func (w *writer) monitors() {
 	}
 }
 
-// channel finds the port on which the guest answers.
+// channel finds the port on which the guest answers. Where there is none, toFollow tells of it.
 func (w *writer) channel() {
 	d := &w.found.Description
 	for _, port := range ports {
@@ -119,8 +121,6 @@ func (w *writer) channel() {
 	}
 	switch {
 	case d.Channel == "":
-		w.look("no guest channel was found: name its addresses below; it keeps them where it goes (network: tunnel)")
-		d.Network = "tunnel"
 	case d.Agent == config.AgentQGA && strings.Contains(d.Channel, "/libvirt/"):
 		w.look("libvirt has the channel %s open, and it must be yours alone: give the guest another (docs/guest.md)", d.Channel)
 	default:
@@ -193,10 +193,6 @@ func (w *writer) nics() error {
 			w.look("nics[%d]: its tap is not known; write its name", i)
 		}
 		w.found.Description.NICs = append(w.found.Description.NICs, config.NIC{MAC: card.MAC, Tap: tap})
-	}
-	if len(w.Cards) == 1 && w.found.Description.Network == "" {
-		w.look("it has one NIC, and keeps its address where it goes (network: tunnel); with a second it takes one of the new place")
-		w.found.Description.Network = "tunnel"
 	}
 	return nil
 }

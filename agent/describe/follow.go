@@ -1,0 +1,54 @@
+package describe
+
+import (
+	"cmp"
+	"slices"
+)
+
+// toFollow tells what a guest lacks for its connections to follow it to an address of the new place, all at once, and
+// what was not asked.
+func (w *writer) toFollow() {
+	d := &w.found.Description
+	if d.Channel == "" {
+		w.look("no guest channel was found: name its addresses below; it keeps them where it goes (network: tunnel). For its connections to follow it needs one: " +
+			"-device virtio-serial-pci, -chardev socket,id=guest,server=on,wait=off,path=/run/NAME/guest.sock, -device virtserialport,chardev=guest,name=org.godwit.guest.0, " +
+			"and godwit-guest in it (docs/guest.md); with two NICs `agent: dhcp` is another way")
+		w.unheard()
+		d.Network = "tunnel"
+	}
+	if len(w.Cards) == 1 {
+		w.look("it has one NIC, and keeps its address where it goes (network: tunnel). For its connections to follow it needs a second: -netdev tap and -device virtio-net-pci, " +
+			"on a tap of its own in the agents' bridge")
+		d.Network = "tunnel"
+	}
+	w.look("not asked: MPTCP in the guest, in its servers and in its clients, without which no connection follows (docs/guest.md)")
+}
+
+// unheard tells of ports by which a guest could answer, and on which nobody here can ask it.
+func (w *writer) unheard() {
+	for _, known := range ports {
+		for _, port := range w.all("device") {
+			if port.get("name") != known.name || port.first("driver") != "virtserialport" {
+				continue
+			}
+			to := w.Chardevs[port.get("chardev")]
+			if i := slices.IndexFunc(w.options, func(a *argument) bool { return a.name == "chardev" && a.get("id") == port.get("chardev") }); i >= 0 {
+				to = cmp.Or(to, w.options[i].String())
+			}
+			w.look("its port %s is connected to %s, which is no unix socket that waits for a client (server=on)", known.name, cmp.Or(to, "nothing that is known"))
+		}
+	}
+}
+
+// needs tells what of the guest not every destination has.
+func (w *writer) needs() {
+	if f := w.Facts; f.Accel == "kvm" && (f.CPU == "host" || f.CPU == "max") {
+		w.look("it has its host's own processor (-cpu %s): each destination's must do all that this one's does", f.CPU)
+	}
+	for i, disk := range w.found.Description.Disks {
+		if size := w.Facts.Disks[i].Size; disk.Format != "raw" && size > 0 {
+			const unit = 1 << 30
+			w.look("disks[%d]: it is %s here, and raw at each destination, which needs %d GiB for it, free in its STATE/disks", i, disk.Format, (size+unit-1)/unit)
+		}
+	}
+}
