@@ -3,18 +3,23 @@ package agent
 import (
 	"net/http"
 	"net/netip"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent/addresses"
+	"godwit/agent/agenttest"
 	"godwit/agent/care"
 	"godwit/agent/guests"
 	"godwit/agent/peer"
 	"godwit/agent/peer/peertest"
 	"godwit/agent/probe"
 	"godwit/agent/talk"
+	"godwit/internal/need"
 	"godwit/migration"
+	"godwit/netstate/netns"
 )
 
 // TestRouterIsMissed: a router for which nobody answers is told of by the next address that needs it, and bars nothing.
@@ -58,5 +63,34 @@ func TestNotesOfADestination(t *testing.T) {
 	}
 	if got := m.rec.Snapshot().Notes; !slices.Contains(got, "host rome: no router") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestCheckTellsOfTheBridge: a destination whose bridge keeps a guest silent for a while takes it, and says so.
+func TestCheckTellsOfTheBridge(t *testing.T) {
+	need.QEMU(t)
+	name := agenttest.Bridged(t)
+	for _, line := range []string{"link set br0 type bridge stp_state 1", "link add lan0 master br0 type veth peer name far0"} {
+		if out, err := exec.CommandContext(t.Context(), "ip", append([]string{"-n", name}, strings.Fields(line)...)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", line, err, out)
+		}
+	}
+	a, good := between(t), goodPreparation()
+	var err error
+	if a.probes, err = probe.Reflect(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	a.config.Network.LAN = "lan0"
+	o := talk.Offer{Plan: good.Plan, Description: good.Description, Facts: good.Facts, MTU: a.config.Network.MTU}
+	o.Plan.Network = "tunnel"
+	err = netns.Do(name, func() error {
+		answer, err := a.peerCheck(callFrom(t, "paris", o.Plan.ID, o))
+		if accepted, ok := answer.(talk.Acceptance); !ok || len(accepted.Notes) != 1 || !strings.Contains(accepted.Notes[0], "spanning tree") {
+			t.Errorf("%+v", answer)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

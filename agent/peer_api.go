@@ -70,7 +70,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	}
 	has := a.beginHas(r.Context(), offer)
 	buffers := peer.KernelBuffers()
-	answer := talk.Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: ends, Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true, Expects: true}
+	answer := talk.Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Ends: ends, Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true, Expects: true, Notes: a.config.Network.Listens()}
 	if len(answer.Ends) > 0 {
 		answer.Probe = answer.Ends[0].Port()
 	}
@@ -101,7 +101,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 			}
 		}
 	}
-	answer.Notes = noteSilent(<-routers, next)
+	answer.Notes = append(answer.Notes, noteSilent(<-routers, next)...)
 	answer.Next, answer.Has, answer.Now = next, <-has, time.Now().UnixNano()
 	return answer, nil
 }

@@ -142,6 +142,17 @@ func (n Network) Missing() []string {
 	return out
 }
 
+// Listens says, in a line, for how long the bridge keeps a guest silent that comes to it; none: it does not. That bars
+// nothing: most guests are under way for longer.
+func (n Network) Listens() []string {
+	silent, err := netstate.Listens(n.Bridge)
+	if err != nil || silent == 0 { // what is not there is told of by Missing
+		return nil
+	}
+	return []string{fmt.Sprintf("network.bridge %s: its spanning tree (STP) keeps a guest that comes silent until %v after its tap was made; where no loop of bridges needs it, "+
+		"`ip link set %[1]s type bridge stp_state 0`, and for good where the bridge is made (NetworkManager: bridge.stp no; netplan: stp: false; ifupdown: bridge_stp off)", n.Bridge, silent)}
+}
+
 // Itself says, a line each, which of the routers that are named this host is itself.
 func (n Network) Itself() (out []string) {
 	for _, router := range []netip.Addr{n.Gateway4, n.Gateway6} {

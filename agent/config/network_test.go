@@ -3,9 +3,11 @@ package config
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -155,6 +157,33 @@ func TestMissingOfABridgeThatIsDown(t *testing.T) {
 			}
 			if err := netlink.LinkSetUp(bridge); err != nil {
 				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSpanningTreeIsTold: a bridge that keeps new ports silent is told of, and lacks nothing by that.
+func TestSpanningTreeIsTold(t *testing.T) {
+	need.Root(t)
+	err := netns.Once(func() error {
+		n := Network{Bridge: "br0", LAN: "lan0"}
+		for _, c := range []struct{ line, want string }{
+			{"link add br0 up type bridge stp_state 1 forward_delay 1500", "network.bridge br0: its spanning tree (STP) keeps a guest that comes silent until 30s after its tap was made; "},
+			{"link add lan0 master br0 type veth peer name far0", "`ip link set br0 type bridge stp_state 0`"},
+			{"link set br0 type bridge stp_state 0", ""},
+		} {
+			if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(c.line)...).CombinedOutput(); err != nil {
+				return fmt.Errorf("ip %s: %w: %s", c.line, err, out)
+			}
+			if got := strings.Join(n.Listens(), "|"); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+				t.Errorf("%s: %q, want %q", c.line, got, c.want)
+			}
+			if missing := n.Missing(); strings.Contains(c.line, "lan0") && len(missing) > 0 {
+				t.Errorf("%q", missing)
 			}
 		}
 		return nil

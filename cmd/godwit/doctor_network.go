@@ -21,6 +21,9 @@ func network(ctx context.Context, n config.Network) []finding {
 	if len(out) == 0 {
 		out = append(out, fine("guests' bridge", fmt.Sprintf("%s, with %s as its port", n.Bridge, n.LAN)))
 	}
+	for _, silent := range n.Listens() {
+		out = append(out, note("guests' bridge", silent))
+	}
 	if len(missing) == 0 { // else nobody can be asked
 		out = append(out, routers(addresses.AskRouters(ctx, n))...)
 	}

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/leftover"
 	"godwit/agent/peer"
+	"godwit/internal/need"
+	"godwit/netstate/netns"
 	"godwit/vm/qemu"
 	"godwit/vm/qemu/qmp"
 )
@@ -186,6 +190,28 @@ func TestDoctorOfRouters(t *testing.T) {
 	geteuid = func() int { return 1000 }
 	t.Cleanup(func() { geteuid = os.Geteuid })
 	looks(t, "without root", routers(nil, os.ErrPermission)[0], "note", "only root can")
+}
+
+// TestDoctorOfABridge: one that keeps guests silent for a while is well, and told of.
+func TestDoctorOfABridge(t *testing.T) {
+	need.Root(t)
+	err := netns.Once(func() error {
+		for _, line := range []string{"link add br0 up type bridge stp_state 1", "link add lan0 master br0 type veth peer name far0"} {
+			if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+				return fmt.Errorf("ip %s: %w: %s", line, err, out)
+			}
+		}
+		all := network(t.Context(), config.Network{Bridge: "br0", LAN: "lan0"})
+		if len(all) != 2 {
+			return fmt.Errorf("%+v", all)
+		}
+		looks(t, "it is there", all[0], "ok", "br0, with lan0 as its port")
+		looks(t, "it listens", all[1], "note", "spanning tree")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestDoctorOfThings: what bars a guest until a person has looked is not well.
