@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/talk"
+	"godwit/agent/uplinks"
 	"godwit/netstate/mptcp"
 	"godwit/policy"
 	"godwit/vm"
@@ -43,9 +44,12 @@ type ownQueue struct {
 	kept  float64   // that, bytes; 0: as the kernel has it, or not known, as it could not be set
 	asked time.Time
 	waits int64 // bytes, then
-	rate  int64 // what the paths carry, by what waited then, bytes per second
-	told  bool  // that something of it does not work, or did not once
-	round int64 // that was seen last
+	// waited is for how long more waited than plenty, bytes: it is time in which QEMU had something to send all along.
+	waited time.Duration
+	plenty float64 // 0: not known
+	rate   int64   // what the paths carry, by what waited then, bytes per second
+	told   bool    // that something of it does not work, or did not once
+	round  int64   // that was seen last
 
 	short atomic.Bool // they came to rest, and hold less than kept
 }
@@ -60,6 +64,9 @@ func (q *ownQueue) ask(to netip.AddrPort, since time.Duration) (now bool, err er
 	waits, err := mptcp.Waiting(to)
 	if err != nil {
 		return false, err // it is as it was; the next look asks again
+	}
+	if q.plenty > 0 && float64(min(waits, q.waits)) >= q.plenty {
+		q.waited += at.Sub(q.asked)
 	}
 	q.asked, q.waits = at, waits
 	return true, nil
@@ -77,6 +84,8 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	}
 	q, at := &m.work.ownQueue, time.Now()
 	unbounded := m.keepShort(to, p.Rounds)
+	// What is on its way, and half of what they are to keep beside that, however fast the paths are as far as is known.
+	q.plenty = float64(q.rate) * (m.pauseRTT() + queueKept/2).Seconds()
 	now, err := q.ask(to, waitsAgain)
 	look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
 	fits := look.Goodput > 0 && look.Downtime(m.pauseRTT()) <= m.plan.Downtime
@@ -87,7 +96,11 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	// What was sent and what waits are of one moment: else what QEMU wrote between them counts as carried. Where nobody
 	// tells what waits, what QEMU writes is all that is known.
 	if now || err != nil {
-		q.rate = m.work.memoryRate.See(at, p.Transferred-q.waits)
+		waited := q.waited
+		if err != nil {
+			waited = uplinks.NotKnown
+		}
+		q.rate = m.work.memoryRate.See(at, p.Transferred-q.waits, waited, m.pauseRTT())
 		look.Goodput, look.Remaining = q.rate, p.Remaining+m.aheadSettled()
 	}
 	if err = cmp.Or(err, unbounded); err != nil && !q.told {

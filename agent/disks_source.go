@@ -12,6 +12,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
+	"godwit/agent/uplinks"
 	"godwit/agent/ways"
 	"godwit/migration"
 	"godwit/vm"
@@ -112,7 +113,7 @@ func (m *outgoing) disksGivenUp(ctx context.Context, err error) error {
 // seedProgress is what watchers see of disks of which so many bytes are there, and so many left.
 func (m *outgoing) seedProgress(done, left int64) record.CopyProgress {
 	out := record.CopyProgress{What: record.CopyOfDisk, Total: done + left, Remaining: left, Sent: m.work.mirrors.Carried(), Wire: m.wireSince()}
-	if out.Rate = m.work.diskSpeed.See(time.Now(), done); out.Rate > 0 {
+	if out.Rate = m.work.diskSpeed.See(time.Now(), done, uplinks.NotKnown, 0); out.Rate > 0 {
 		out.LeftS = float64(left) / float64(out.Rate)
 	}
 	return out

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/talk"
+	"godwit/agent/uplinks"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
@@ -255,8 +256,22 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if m.plan.Direct() {
 		return m.directLook(p)
 	}
-	speed := m.work.memoryRate.See(time.Now(), p.Transferred)
-	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.ahead(m.backlog(), speed), DirtyRate: p.DirtyRate, Goodput: speed}
+	backlog, speed := m.forwards(p)
+	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.ahead(backlog, speed), DirtyRate: p.DirtyRate, Goodput: speed}
+}
+
+// forwards is what QEMU has written and no path has taken yet, bytes, and what the paths carry, bytes per second. While
+// the paths are another's, they say nothing.
+func (m *outgoing) forwards(p vm.Progress) (backlog, speed int64) {
+	f, ok := m.work.forward.(*transfer.Source)
+	if !ok {
+		return 0, m.work.memoryRate.See(time.Now(), p.Transferred, uplinks.NotKnown, m.pauseRTT())
+	}
+	s := f.Stats()
+	if m.bandwidth.GivesWay() {
+		s.Waited = uplinks.NotKnown
+	}
+	return s.Backlog, m.work.memoryRate.See(time.Now(), s.Carried, s.Waited, m.pauseRTT())
 }
 
 // moved grows with every byte that gets from QEMU to us, or from us to a path.
@@ -268,14 +283,6 @@ func (m *outgoing) moved(p vm.Progress) int64 {
 		return f.Stats().Heard.UnixNano() // grows with every byte that moves on a lane
 	}
 	return p.Transferred
-}
-
-// backlog is what QEMU has written and no path has taken yet, bytes.
-func (m *outgoing) backlog() int64 {
-	if f, ok := m.work.forward.(*transfer.Source); ok {
-		return f.Stats().Backlog
-	}
-	return 0
 }
 
 // stillCopies is an error where QEMU, or what carries its stream, has ended the migration since the switch was decided,

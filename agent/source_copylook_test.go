@@ -27,14 +27,14 @@ func TestOnItsWayIsNotWaiting(t *testing.T) {
 			look := func(trip time.Duration) (_ policy.Look, waits int64) {
 				m.work.rtt = trip
 				for {
-					waits = m.backlog()
+					waits = m.work.forward.(*transfer.Source).Stats().Backlog
 					look := m.copyLook(vm.Progress{Rounds: 5, Remaining: left, Transferred: sent}, time.Hour)
-					if waits == m.backlog() { // else some of it moved just then
+					if waits == m.work.forward.(*transfer.Source).Stats().Backlog { // else some of it moved just then
 						return look, waits
 					}
 				}
 			}
-			m.work.memoryRate.See(time.Now().Add(-time.Second), 0)
+			m.work.memoryRate.See(time.Now().Add(-time.Second), 0, 0, 0)
 			none, waits := look(0)
 			if none.Goodput == 0 || none.Remaining != left+waits {
 				t.Fatalf("without a round trip %+v, %d bytes wait", none, waits)
@@ -54,20 +54,9 @@ func TestOnItsWayIsNotWaiting(t *testing.T) {
 // TestWaitsAsNow: a pause that fits is foreseen by what waits in QEMU's own connections now: what the last question
 // for it did not find there may have been left to send then, and is not now.
 func TestWaitsAsNow(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln, qemu := stuckConnection(t)
 	defer ln.Close()
-	qemu, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer qemu.Close()
-	for err == nil { // nobody reads: all that can wait does
-		qemu.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) //nolint:errcheck // of a socket
-		_, err = io.Copy(qemu, io.LimitReader(zeros{}, 64<<10))
-	}
 	m := &outgoing{plan: migration.Plan{Transfer: "qemu-mptcp", Downtime: time.Minute}, work: &sourceWork{}}
 	m.work.prepared.Memory = "tcp:" + ln.Addr().String()
 	q := &m.work.ownQueue
@@ -104,7 +93,7 @@ func TestRateOfOneMoment(t *testing.T) {
 		look(sent, 1<<20)
 		m.work.ownQueue.asked = time.Now()
 		m.work.memoryRate = uplinks.Goodput{}
-		m.work.memoryRate.See(time.Now().Add(-time.Hour), 0)
+		m.work.memoryRate.See(time.Now().Add(-time.Hour), 0, 0, 0)
 		before := m.work.ownQueue.rate
 		if got := look(1<<40, 1<<20); got != before {
 			t.Errorf("%d bytes per second, before that %d", got, before)
@@ -119,7 +108,7 @@ func TestAsksAgainAsARoundBegins(t *testing.T) {
 	q := &m.work.ownQueue
 	synctest.Test(t, func(t *testing.T) {
 		q.at = time.Now().Add(time.Hour) // there is nothing to bound
-		m.work.memoryRate.See(time.Now().Add(-time.Second), -10e6)
+		m.work.memoryRate.See(time.Now().Add(-time.Second), -10e6, 0, 0)
 		for _, c := range []struct {
 			round int64
 			asks  bool
@@ -132,6 +121,23 @@ func TestAsksAgainAsARoundBegins(t *testing.T) {
 			time.Sleep(lookEvery)
 		}
 	})
+}
+
+// stuckConnection is one whose peer takes nothing, after all that can wait does.
+func stuckConnection(t *testing.T) (net.Listener, net.Conn) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	qemu, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		qemu.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) //nolint:errcheck // of a socket
+		_, err = io.Copy(qemu, io.LimitReader(zeros{}, 64<<10))
+	}
+	return ln, qemu
 }
 
 // stuckForwarder is one whose peer takes nothing, after all that can wait on the way to it does.

@@ -35,6 +35,8 @@ type bridge struct {
 	limit    *pace.Share // nil: none
 	forward  *atomic.Int64
 	back     *atomic.Int64
+	waits    *waits    // of what is to go to the destination
+	acked    int64     // bytes, as the kernel said last; under the forwarder's mu
 	heard    io.Writer // hears what goes to the destination, before it does; nil: nobody does
 	// relay copies the way back; nil copies bytes.
 	relay func(w io.Writer, r io.Reader) error
@@ -111,6 +113,8 @@ type limited struct {
 }
 
 func (l *limited) Write(out []byte) (written int, err error) {
+	l.b.waits.begin()
+	defer l.b.waits.end()
 	for written < len(out) {
 		n, err := l.b.limit.Take(l.ctx, len(out)-written)
 		if err != nil {
@@ -207,6 +211,16 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // destination: not yet read from the one side, not yet acknowledged by the other.
 func (b *bridge) backlog() int64 {
 	return queued(b.from.conn, unix.SIOCINQ) + queued(b.to.conn, unix.SIOCOUTQ)
+}
+
+// carried is how much the other side's kernel has acknowledged, bytes, also of what it was sent before the bridge began.
+func (b *bridge) carried() int64 {
+	socket.Do(b.to.conn, func(fd int) {
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			b.acked = max(b.acked, int64(info.Bytes_acked)) //nolint:gosec // no connection carries as much
+		}
+	})
+	return b.acked
 }
 
 // queued asks for the length of a socket's queue; 0 where it can't be told.

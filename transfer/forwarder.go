@@ -31,10 +31,12 @@ type forwarder struct {
 
 	mu      sync.Mutex
 	bridges map[*bridge]struct{} // those that run
+	carried int64                // by those that have ended
 
 	gate  *gate
 	limit *pace.Share // nil: none
 	count counters
+	waits waits
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -102,7 +104,7 @@ func (f *forwarder) serve(n int, accepted net.Conn, mainOpen chan struct{}) {
 	}
 	b := &bridge{
 		stream: n, from: end{accepted, f.accepts}, to: end{other, f.connects},
-		limit: f.limit, forward: &f.count.forward, back: &f.count.back, relay: silent,
+		limit: f.limit, forward: &f.count.forward, back: &f.count.back, waits: &f.waits, relay: silent,
 	}
 	if n == 0 {
 		b.relay = f.gate.relay
@@ -126,18 +128,22 @@ func (f *forwarder) join(b *bridge) error {
 	defer func() {
 		f.mu.Lock()
 		delete(f.bridges, b)
+		f.carried += b.acked
 		f.mu.Unlock()
 	}()
 	return b.run(f.ctx)
 }
 
-func (f *forwarder) backlog() (sum int64) {
+// look is what waits in our sockets now, and what has arrived so far.
+func (f *forwarder) look() (backlog, carried int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	carried = f.carried
 	for b := range f.bridges {
-		sum += b.backlog()
+		backlog += b.backlog()
+		carried += b.carried()
 	}
-	return sum
+	return backlog, carried
 }
 
 // AllowSwitchover lets QEMU finish, now or when its destination is ready. It can't be taken
@@ -146,11 +152,11 @@ func (f *forwarder) AllowSwitchover() { f.gate.allow() }
 
 // Stats returns the counters so far, also after the end.
 func (f *forwarder) Stats() Stats {
-	backlog := f.backlog()
+	backlog, carried := f.look()
 	f.gate.mu.Lock()
 	defer f.gate.mu.Unlock()
 	return Stats{
-		Streams: int(f.count.streams.Load()), Backlog: backlog,
+		Streams: int(f.count.streams.Load()), Backlog: backlog, Carried: carried, Waited: f.waits.waited(),
 		Forward: f.count.forward.Load(), Back: f.count.back.Load(),
 		Acked: f.gate.acked, Allowed: f.gate.allowed, AckPassedOn: f.gate.passed,
 	}

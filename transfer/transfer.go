@@ -38,6 +38,7 @@ package transfer
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 // Side names one end of a forwarded stream, in errors.
@@ -70,7 +71,12 @@ type Stats struct {
 	Back    int64 // bytes passed from the destination towards the source
 	// Backlog is how many of the bytes from the source wait in this host's sockets. QEMU
 	// counts them as sent; a switchover has to wait for them.
-	Backlog     int64
+	Backlog int64
+	// Carried is what the destination's kernel has acknowledged of our connections, with what encryption adds, bytes.
+	Carried int64
+	// Waited is for how long something from the source waited to be sent, as the paths, or the limit, took no more. It
+	// is no time in which QEMU has little to send, or is slow to do it.
+	Waited      time.Duration
 	Acked       bool // the destination has acknowledged the switchover
 	Allowed     bool // AllowSwitchover was called
 	AckPassedOn bool // the source has been told: it may finish from now on
