@@ -274,8 +274,12 @@ func (m *outgoing) forwards(p vm.Progress) (backlog, speed int64) {
 	return s.Backlog, m.work.memoryRate.See(time.Now(), s.Carried, s.Waited, m.pauseRTT())
 }
 
-// moved grows with every byte that gets from QEMU to us, or from us to a path.
+// moved grows with every byte that gets from QEMU to us, or from us to a path; where QEMU sends by itself, to its
+// connections, or from these to the other end: it writes nothing while more waits there than they may keep now.
 func (m *outgoing) moved(p vm.Progress) int64 {
+	if m.plan.Direct() {
+		return p.Transferred + (p.Transferred - m.work.ownQueue.waits)
+	}
 	switch f := m.work.forward.(type) {
 	case *transfer.Source:
 		return p.Transferred + f.Stats().Forward

@@ -226,3 +226,23 @@ func TestWrittenWhileAsked(t *testing.T) {
 		})
 	}
 }
+
+// TestMovesWhileItLeaves: what leaves QEMU's own connections moves, though QEMU itself writes nothing until enough has.
+func TestMovesWhileItLeaves(t *testing.T) {
+	for name, grows := range map[string]bool{"qemu-mptcp": true, "qemu-tcp": false} {
+		m := &outgoing{plan: migration.Plan{Transfer: name}, work: &sourceWork{}}
+		p, last := vm.Progress{Transferred: 20e6}, int64(0)
+		for _, waits := range []int64{9e6, 8e6, 1e6, 0} {
+			m.work.ownQueue.waits = waits
+			moved := m.moved(p)
+			if last > 0 && moved > last != grows {
+				t.Errorf("%s: %d, before %d", name, moved, last)
+			}
+			last = moved
+		}
+		m.work.ownQueue.waits = 0
+		if m.moved(p) != last {
+			t.Errorf("%s: it moves by itself", name)
+		}
+	}
+}
