@@ -5,7 +5,7 @@ import "time"
 // Goodput estimates what the paths carry, from a running total. A sender that had something to send all along says
 // what they do. Of one that had not, little says nothing: QEMU held with nothing to send is no slow path. As a path
 // that got far slower and is well again may find nobody who fills it, what it was said to carry then is forgotten by
-// and by while nobody does: what a guest leaves that does not even fill that takes little of a pause.
+// and by while nobody does: a guest that does not even fill that leaves little, and waits for a minute at the most.
 type Goodput struct {
 	at     time.Time
 	bytes  int64
@@ -49,7 +49,7 @@ func (g *Goodput) learn(sample float64, full bool) {
 	switch {
 	case full && sample < g.rate/20:
 		g.before = max(g.before, g.rate)
-	case full && sample > g.rate*2: // it carries more again
+	case full && sample > g.before/10: // it carries more again
 		g.before = 0
 	}
 	switch {

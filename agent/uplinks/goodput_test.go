@@ -148,3 +148,15 @@ func TestSampleOfARoundTrip(t *testing.T) {
 		t.Errorf("%d to %d of 10 MB per second", least, most)
 	}
 }
+
+// TestSlowForAMoment: a path that was far slower for one sample, and then carries a third of what it did, is not taken for
+// one that carries all of it again once nobody fills it.
+func TestSlowForAMoment(t *testing.T) {
+	const fast, now = 40_000_000, 13_000_000
+	s := newSender(fast)
+	s.sends(25, fast/50, 1, true)
+	s.sends(10*second, now, 1, true)
+	if got := s.sends(20*second, 2000, 0, true); got > now*11/10 {
+		t.Errorf("%d bytes per second, of %d", got, now)
+	}
+}
