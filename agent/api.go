@@ -51,6 +51,8 @@ func (a *Agent) localAPI() http.Handler {
 	handle("POST /v1/guests/{name}/call", a.apiCallGuest)
 	handle("POST /v1/guests/{name}/forget", a.apiForgetGuest)
 	handle("POST /v1/guests/{name}/forget-away", a.apiForgetAway)
+	handle("GET /v1/ended", func(*http.Request) (any, error) { return a.guests.Ended() })
+	handle("DELETE /v1/ended/{name}", a.apiDropEnded)
 	handle("POST /v1/migrations", a.apiMigrate)
 	handle("POST /v1/plan", a.apiPlan)
 	handle("GET /v1/migrations", func(*http.Request) (any, error) { return a.records.Reports(), nil })

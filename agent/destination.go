@@ -141,6 +141,9 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	m.dir = g.Held().Dir
 	m.setGuest(g)
+	if err := a.arrives(m.plan.Guest); err != nil {
+		return err
+	}
 	if err := m.makeDisks(); err != nil {
 		return err
 	}

@@ -36,9 +36,7 @@ func (a *Agent) forgetIfEnded(ctx context.Context, g *guests.Guest) {
 	defer g.Drop(why)
 	a.log.Info("guest ended; it is not under care any more", "guest", g.Name(), "reason", g.Machine().Exit().Reason)
 	a.discard(g)
-	if err := a.guests.Forget(g); err != nil {
-		a.log.Warn("forget guest", "guest", g.Name(), "error", err)
-	}
+	a.forgetEndedGuest(g, endOf(g))
 	for _, d := range a.detours.List(g.Name()) {
 		if err := a.endOfGone(ctx, d); err != nil {
 			a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)

@@ -163,8 +163,6 @@ func (a *Agent) forgetLost(lost map[string]*guests.Guest) {
 			continue // it is forgotten when that ends
 		}
 		a.settleEnded(gone.Name())
-		if err := a.guests.Forget(gone); err != nil {
-			a.log.Warn("forget guest", "guest", gone.Name(), "error", err)
-		}
+		a.forgetEndedGuest(gone, "its QEMU was gone as the agent was started")
 	}
 }

@@ -255,4 +255,7 @@ func forgotten(t *testing.T, a *hostAgent) {
 	if left, _ := filepath.Glob(filepath.Join(a.config.State, "guests", "*")); len(left) > 0 {
 		t.Errorf("a guest that is gone is remembered: %v", left)
 	}
+	if ended, err := a.client.Ended(t.Context()); err != nil || len(ended) != 1 || ended[0].Description.Name != "web" || len(ended[0].Description.Start) == 0 {
+		t.Errorf("what it was is not kept: %+v, %v", ended, err)
+	}
 }

@@ -232,6 +232,18 @@ func (c *Client) ForgetGuest(ctx context.Context, name string) error {
 	return c.tell(ctx, 1, "/v1/guests/"+url.PathEscape(name)+"/forget", nil)
 }
 
+// Ended are the guests that have ended on the agent's host by themselves, and are under nobody's care.
+func (c *Client) Ended(ctx context.Context) ([]care.Ended, error) {
+	var all []care.Ended
+	err := c.Do(ctx, http.MethodGet, "/v1/ended", nil, &all)
+	return all, err
+}
+
+// DropEnded forgets that one of them did.
+func (c *Client) DropEnded(ctx context.Context, name string) error {
+	return c.Do(ctx, http.MethodDelete, "/v1/ended/"+url.PathEscape(name), nil, nil)
+}
+
 // ForgetAway ends what the agent's host leads after a guest that left it and runs nowhere any more.
 func (c *Client) ForgetAway(ctx context.Context, name string) (Forgotten, error) {
 	ctx, cancel := context.WithTimeout(ctx, asking*c.silence)

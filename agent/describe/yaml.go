@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"godwit/internal/oneline"
+	"godwit/migration"
 )
 
 // plain are words that YAML takes as they are.
@@ -41,7 +42,7 @@ func (f Found) YAML() string {
 	if d.Channel != "" {
 		fmt.Fprintf(&b, "channel: %s\n", quote(d.Channel))
 	} else {
-		b.WriteString("addresses:\n  - {prefix: }   # such as 10.1.1.20/24\n")
+		b.WriteString(addresses(d.Addresses))
 	}
 	if d.Agent != "" {
 		fmt.Fprintf(&b, "agent: %s\n", d.Agent)
@@ -65,6 +66,24 @@ func (f Found) YAML() string {
 	}
 	b.WriteString("\n]\n")
 	return b.String()
+}
+
+func addresses(all []migration.Address) string {
+	if len(all) == 0 {
+		return "addresses:\n  - {prefix: }   # such as 10.1.1.20/24\n"
+	}
+	text := "addresses:\n"
+	for _, addr := range all {
+		text += fmt.Sprintf("  - {prefix: %q", addr.Prefix)
+		if addr.Gateway.IsValid() {
+			text += fmt.Sprintf(", gateway: %q", addr.Gateway)
+		}
+		if addr.Public.IsValid() {
+			text += fmt.Sprintf(", public: %q", addr.Public)
+		}
+		text += "}\n"
+	}
+	return text
 }
 
 // size is bytes with their unit.

@@ -1,11 +1,24 @@
 package describe
 
 import (
+	"net/netip"
 	"testing"
 	"unicode/utf8"
 
 	"godwit/agent/config"
+	"godwit/migration"
 )
+
+// TestYAMLOfAddresses: where nobody in the guest can be asked, the file names its addresses, if they are known.
+func TestYAMLOfAddresses(t *testing.T) {
+	loads(t, Found{Description: config.Description{
+		Name: "web", Memory: 1 << 30, QMP: "/q", Start: []string{"qemu"}, NICs: []config.NIC{{MAC: "52:54:00:00:00:0a", Tap: "tap0"}},
+		Addresses: []migration.Address{
+			{Prefix: netip.MustParsePrefix("10.1.1.20/24"), Gateway: netip.MustParseAddr("10.1.1.1"), Public: netip.MustParseAddr("192.0.2.7")},
+			{Prefix: netip.MustParsePrefix("fd00:1:1::20/64")},
+		},
+	}})
+}
 
 // FuzzYAML: whatever somebody's words are, the file says them.
 func FuzzYAML(f *testing.F) {

@@ -50,7 +50,7 @@ func (s *Set) Find(name string) (*Guest, error) {
 	}
 	known := slices.Sorted(maps.Keys(s.byName))
 	return nil, &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf(
-		"guest %s: not under care on this host (it has: %s); `godwit history` says where one went that left", name, lists.OrNone(known))}
+		"guest %s: not under care on this host (it has: %s); `godwit history` says where one went that left, `godwit guest ls` which have ended here", name, lists.OrNone(known))}
 }
 
 // All are those under care, by name.

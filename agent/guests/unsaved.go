@@ -13,9 +13,13 @@ import (
 // so again: such as the end of a lease. The next agent would know the guest by an address that it has no more, and
 // which another may have.
 
-// write writes down what is known of a guest, or remembers that it is not. The caller holds saving.
+// write writes down what is known of a guest, or remembers that it is not; of one of its name that ended here nothing is
+// kept any more. The caller holds saving.
 func (s *Set) write(g *Guest) error {
 	err := statefile.Write(filepath.Join(s.dir, g.Name()+".json"), g.Held())
+	if err == nil {
+		_, err = s.dropEnded(g.Name())
+	}
 	if err == nil {
 		delete(s.unsaved, g.Name())
 		return nil

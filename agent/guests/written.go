@@ -51,7 +51,10 @@ func (s *Set) SaveIfHere(g *Guest) error {
 
 // Forget ends the care of a guest. What was written down of another of that name stays. Who asks for guests does not
 // wait for the disk.
-func (s *Set) Forget(g *Guest) error {
+func (s *Set) Forget(g *Guest) error { return s.forget(g, func() error { return nil }) }
+
+// forget is Forget; keep is asked first what is to be kept of it, where it is that guest.
+func (s *Set) forget(g *Guest, keep func() error) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
@@ -65,7 +68,7 @@ func (s *Set) Forget(g *Guest) error {
 	if here != g && (here != nil || statefile.Read(path, &h) != nil || h.Dir != g.Held().Dir) {
 		return nil
 	}
-	return removeGuest(path)
+	return errors.Join(keep(), removeGuest(path))
 }
 
 // removeGuest is statefile.Remove. Tests have a slower disk.

@@ -38,6 +38,7 @@ const (
 	Memory       Kind = "kept memory" // of a guest that left, for its return
 	Multipath    Kind = "MPTCP"       // endpoints and limits of this host, for memory
 	Untold       Kind = "word"        // to a host that is not told any more
+	Ended        Kind = "ended guest" // what one was, for people
 )
 
 // A Thing is one piece of what Godwit made on a host.
@@ -84,7 +85,7 @@ func Find(ctx context.Context, c *config.Config) ([]Thing, error) {
 	}
 	things := slices.Clone(o.written)
 	var errs []error
-	for _, look := range []func(context.Context, *config.Config, *owners) ([]Thing, error){kernel, taps, tunnels, inlets, directories, disks, memory, multipath, untolds, halfWritten} {
+	for _, look := range []func(context.Context, *config.Config, *owners) ([]Thing, error){kernel, taps, tunnels, inlets, directories, disks, memory, multipath, untolds, endedGuests, halfWritten} {
 		found, err := look(ctx, c, o)
 		things, errs = append(things, found...), append(errs, err)
 	}

@@ -13,24 +13,24 @@ import (
 
 func newDescribe() *cobra.Command {
 	var name string
+	var ended bool
 	c := &cobra.Command{
 		Use: "describe QMP-SOCKET", Short: "write the description of a guest that runs, to be adopted by it",
-		Example: "  godwit guest describe /run/web/qmp.sock > web.yaml\n  godwit guest adopt web.yaml",
-		Args:    argsExactly(1, "the path of a QMP socket"),
+		Long: "Write the description of a guest that runs, to be adopted by it. With --ended: of one that has ended on this host,\n" +
+			"to be started by hand and adopted; no agent starts it again.",
+		Example: "  godwit guest describe /run/web/qmp.sock > web.yaml\n  godwit guest adopt web.yaml\n  godwit guest describe --ended web > web.yaml",
+		Args:    argsExactly(1, "the path of a QMP socket, or with --ended a guest's name"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if name != "" && !config.IsGuestName(name) {
 				return usageError{fmt.Errorf("--name %q: not one word of letters, digits, '.', '_' and '-'", name)}
 			}
-			running, err := describe.Look(c.Context(), args[0])
-			if errors.Is(err, qemu.ErrGone) {
-				return usageError{fmt.Errorf("describe guest: %w", err)}
+			look := ofRunning
+			if ended {
+				look = ofEnded
 			}
+			found, err := look(c, args[0])
 			if err != nil {
-				return fmt.Errorf("describe guest: %w", err)
-			}
-			found, err := describe.Of(running)
-			if err != nil {
-				return fmt.Errorf("describe guest: %w", err)
+				return err
 			}
 			if name != "" {
 				found.Description.Name = name
@@ -43,5 +43,22 @@ func newDescribe() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "name of the guest (default: what its QEMU calls it, or guest)")
+	c.Flags().BoolVar(&ended, "ended", false, "of the guest of that name that has ended on this host")
 	return c
+}
+
+// ofRunning is what a guest is whose QEMU listens on a socket.
+func ofRunning(c *cobra.Command, socket string) (describe.Found, error) {
+	running, err := describe.Look(c.Context(), socket)
+	if errors.Is(err, qemu.ErrGone) {
+		return describe.Found{}, usageError{fmt.Errorf("describe guest: %w", err)}
+	}
+	var found describe.Found
+	if err == nil {
+		found, err = describe.Of(running)
+	}
+	if err != nil {
+		return describe.Found{}, fmt.Errorf("describe guest: %w", err)
+	}
+	return found, nil
 }

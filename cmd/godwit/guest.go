@@ -16,7 +16,7 @@ func newGuest() *cobra.Command {
 	c.AddCommand(
 		&cobra.Command{
 			Use: "ls", Short: "list them", Example: "  godwit guest ls --json", Args: argsExactly(0, "no arguments"),
-			RunE: onHost(listGuests),
+			RunE: onAgent(listAll),
 		},
 		completes(&cobra.Command{
 			Use: "show GUEST", Short: "show one", Example: "  godwit guest show web", Args: argsExactly(1, "a guest's name"),
@@ -58,7 +58,8 @@ func adopt(c *cobra.Command, args []string) error {
 func newForget() *cobra.Command {
 	c := &cobra.Command{
 		Use: "forget GUEST", Short: "end the care of a guest that was adopted here; it runs on",
-		Long: "End the care of a guest that was adopted here; it runs on. With --away: end what this host leads after a guest that left it, where the host that\n" +
+		Long: "End the care of a guest that was adopted here; it runs on. Of one that has ended here: forget what it was; its disks stay.\n" +
+			"With --away: end what this host leads after a guest that left it, where the host that\n" +
 			"has it is gone for good: its addresses are free again. It is refused where that host answers, and has the guest.",
 		Example: "  godwit guest forget web\n  godwit guest forget web --away    # the host that it went to has burned down",
 		Args:    argsExactly(1, "a guest's name"),
@@ -86,13 +87,18 @@ func forgetAway(c *cobra.Command, client *api.Client, guest string) error {
 }
 
 func forget(c *cobra.Command, client *api.Client, args []string) error {
-	if err := client.ForgetGuest(c.Context(), args[0]); err != nil {
+	err := client.ForgetGuest(c.Context(), args[0])
+	ended, err := dropEnded(c.Context(), client, args[0], err)
+	switch {
+	case err != nil:
+		return err
+	case asJSON(c):
+		return printJSON(c.OutOrStdout(), map[string]string{"guest": args[0]})
+	case ended:
+		_, err = fmt.Fprintln(c.OutOrStdout(), "forgotten, but for its disks, as it had ended:", args[0])
 		return err
 	}
-	if asJSON(c) {
-		return printJSON(c.OutOrStdout(), map[string]string{"guest": args[0]})
-	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), "no longer under care, and running:", args[0])
+	_, err = fmt.Fprintln(c.OutOrStdout(), "no longer under care, and running:", args[0])
 	return err
 }
 

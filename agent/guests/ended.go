@@ -1,0 +1,104 @@
+package guests
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/statefile"
+)
+
+// What guests were that have ended here by themselves, a file for each, until one of that name is under care here, or
+// comes: it is old from then on.
+
+// mostEnded bounds of how many guests that is kept: those that ended last.
+const mostEnded = 100
+
+func (s *Set) endedDir() string { return filepath.Join(filepath.Dir(s.dir), care.EndedFolder) }
+
+func (s *Set) endedPath(name string) string { return filepath.Join(s.endedDir(), name+".json") }
+
+// ForgetEnded is Forget for a guest that has ended by itself, while no migration of it was under way: what it was is
+// kept, and kept says so. Nothing is of one that its source may still take back, nor of our images, whose command is
+// the agent's own.
+func (s *Set) ForgetEnded(g *Guest, why string, now time.Time) (kept bool, err error) {
+	h := g.Held()
+	err = s.forget(g, func() error {
+		if h.Unheard != nil || h.Description.QMP == "" && len(h.Description.Start) == 0 || s.another(g) {
+			return nil
+		}
+		err := statefile.Write(s.endedPath(g.Name()), care.Ended{Description: h.Description, Addresses: h.Addresses, At: now, Why: why})
+		kept = err == nil
+		return errors.Join(err, s.boundEnded())
+	})
+	return kept, err
+}
+
+// another says whether another guest of g's name is on its way here. The caller holds saving: whoever it is forgets,
+// after that, what is written now.
+func (s *Set) another(g *Guest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.any(func(o *Guest) bool { return o != g && o.Name() == g.Name() })
+}
+
+// DropEnded forgets that a guest of that name ended here, for good. was: there was something to forget.
+func (s *Set) DropEnded(name string) (was bool, err error) {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	return s.dropEnded(name)
+}
+
+func (s *Set) dropEnded(name string) (was bool, err error) {
+	if !config.IsGuestName(name) { // it is no file's
+		return false, nil
+	}
+	path := s.endedPath(name)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return true, statefile.Remove(path)
+}
+
+// Ended are those that can be read, by name, but for guests that are under care here again, or come.
+func (s *Set) Ended() ([]care.Ended, error) {
+	out := []care.Ended{}
+	paths, err := statefile.Files(s.endedDir())
+	for _, path := range paths {
+		var e care.Ended // what cannot be read, `godwit doctor` tells
+		if statefile.Read(path, &e) == nil && e.Description.Name+".json" == filepath.Base(path) && s.NameFree(e.Description.Name) == nil {
+			out = append(out, e)
+		}
+	}
+	return out, err
+}
+
+// boundEnded forgets the oldest.
+func (s *Set) boundEnded() error {
+	paths, err := statefile.Files(s.endedDir())
+	if err != nil || len(paths) <= mostEnded {
+		return err
+	}
+	at := map[string]time.Time{}
+	for _, path := range paths {
+		if info, err := os.Lstat(path); err == nil {
+			at[path] = info.ModTime()
+		}
+	}
+	slices.SortFunc(paths, func(a, b string) int {
+		if c := at[b].Compare(at[a]); c != 0 {
+			return c
+		}
+		return strings.Compare(a, b)
+	})
+	for _, path := range paths[mostEnded:] {
+		err = errors.Join(err, statefile.Remove(path))
+	}
+	return err
+}

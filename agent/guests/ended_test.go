@@ -1,0 +1,157 @@
+package guests
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// leaves is a guest that has ended.
+func leaves(name string) *Guest {
+	return New(care.Held{
+		Description: config.Description{
+			Name: name, Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}, Start: []string{"qemu"},
+			Disks: []vm.Disk{{ID: "root", Path: "/state/disks/" + name + "-2-root.raw", Format: "raw"}},
+		},
+		Dir: filepath.Join("/run/godwit/guests", name+"-2"), Epoch: 2, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}},
+	}, nil)
+}
+
+// ends has a guest end that was under care, and says whether what it was is kept.
+func ends(t *testing.T, s *Set, g *Guest, now time.Time) bool {
+	t.Helper()
+	if err := s.Save(g); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := s.ForgetEnded(g, "it powered off", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kept
+}
+
+func endedNames(t *testing.T, s *Set) (names []string) {
+	t.Helper()
+	all, err := s.Ended()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		names = append(names, e.Description.Name)
+	}
+	return names
+}
+
+// TestEndedIsKept: what a guest was that has ended is kept as it leaves the care, in one act, until one of its name is
+// under care again; whoever writes down late what is known of the one that ended takes nothing away.
+func TestEndedIsKept(t *testing.T) {
+	s := In(filepath.Join(t.TempDir(), "guests"))
+	g, at := leaves("web"), time.Now()
+	if !ends(t, s, g, at) || s.SaveIfHere(g) != nil || s.CatchUp() != nil {
+		t.Fatal("not kept")
+	}
+	all, err := s.Ended()
+	if err != nil || len(all) != 1 || !all[0].At.Equal(at) || all[0].Why != "it powered off" || all[0].Description.Disks[0].Path != "/state/disks/web-2-root.raw" || all[0].Addresses[0].Home != "rome" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if held, errs := s.Remembered(); len(held) > 0 || len(errs) > 0 || s.Has(g) {
+		t.Errorf("it is under care: %v, %v", held, errs)
+	}
+	if err := s.Save(leaves("web")); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(s.endedDir()); len(left) > 0 {
+		t.Errorf("it is under care again, and left is %v", left)
+	}
+}
+
+// TestEndedIsNotKept: nothing is kept where the guest may run elsewhere, where another of its name is here by then or
+// comes, nor of our images.
+func TestEndedIsNotKept(t *testing.T) {
+	for name, before := range map[string]func(s *Set, g *Guest) error{
+		"its source could take it back": func(_ *Set, g *Guest) error {
+			g.Remember(func(h *care.Held) { h.Unheard = &care.Unheard{Migration: "m-00000001", From: "oslo"} })
+			return nil
+		},
+		"of an image":      func(_ *Set, g *Guest) error { g.Remember(func(h *care.Held) { h.Description.Start = nil }); return nil },
+		"another is here":  func(s *Set, _ *Guest) error { return s.Save(leaves("web")) },
+		"another comes":    func(s *Set, g *Guest) error { return expectsAnother(s, g) },
+		"nothing is of it": func(s *Set, g *Guest) error { return s.Forget(g) },
+		"of its name's file": func(s *Set, g *Guest) error {
+			return os.WriteFile(filepath.Join(s.dir, "web.json"), []byte("{"), 0o600)
+		},
+	} {
+		s := In(filepath.Join(t.TempDir(), "guests"))
+		g := leaves("web")
+		if err := s.Save(g); err != nil {
+			t.Fatal(err)
+		}
+		if name == "of its name's file" {
+			s = In(s.dir) // as the agent is started
+		}
+		if err := before(s, g); err != nil {
+			t.Fatal(name, err)
+		}
+		kept, err := s.ForgetEnded(g, "it powered off", time.Now())
+		if left, _ := os.ReadDir(s.endedDir()); err != nil || kept || len(left) > 0 {
+			t.Errorf("%s: kept %v, %v, %v", name, kept, left, err)
+		}
+	}
+}
+
+// expectsAnother has another guest of g's name come, as if g had left the care just then.
+func expectsAnother(s *Set, g *Guest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byName, g.Name())
+	s.coming[leaves(g.Name())] = true
+	return nil
+}
+
+// TestDropEnded: what was kept goes by its name, once; a name that is none is no file's.
+func TestDropEnded(t *testing.T) {
+	s := In(filepath.Join(t.TempDir(), "guests"))
+	ends(t, s, leaves("web"), time.Now())
+	if err := os.WriteFile(filepath.Join(s.endedDir(), "..", "db.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		was  bool
+	}{{"../db", false}, {"db", false}, {"web", true}, {"web", false}} {
+		if was, err := s.DropEnded(c.name); err != nil || was != c.was {
+			t.Errorf("%s: %v, %v", c.name, was, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.endedDir(), "..", "db.json")); err != nil || len(endedNames(t, s)) > 0 {
+		t.Errorf("left %v, %v", endedNames(t, s), err)
+	}
+}
+
+// TestEndedAreBounded: the oldest go, and one that cannot be read hides no other.
+func TestEndedAreBounded(t *testing.T) {
+	s := In(filepath.Join(t.TempDir(), "guests"))
+	for n := range mostEnded {
+		name := fmt.Sprintf("web%03d", n)
+		ends(t, s, leaves(name), time.Now())
+		at := time.Unix(1e9+int64(n), 0)
+		if err := os.Chtimes(s.endedPath(name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends(t, s, leaves("last"), time.Now())
+	if err := os.WriteFile(s.endedPath("web001"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all := endedNames(t, s); len(all) != mostEnded-1 || all[0] != "last" || all[1] != "web002" {
+		t.Errorf("%d: %v", len(all), all)
+	}
+}
