@@ -131,10 +131,8 @@ func serveLab(children *family) error {
 	if err := mptcp.SetLimits(8, 8); err != nil {
 		say("%v", err)
 	}
-	keep("services", children, func() *exec.Cmd { return exec.Command("/proc/self/exe", servicesArgument) })
-	awaitServices()
+	startServices(children)
 	startIperf(children)
-	startEcho(children)
 	// Its exit status says whether a unit failed, which is no matter here.
 	command := exec.Command("systemctl", "is-system-running", "--wait")
 	if state, err := command.Output(); len(state) > 0 {

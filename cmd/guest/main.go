@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -60,6 +59,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "guest:", serve.Echo())
 		os.Exit(1)
 	}
+	if len(os.Args) > 1 && os.Args[1] == ticksArgument {
+		fmt.Fprintln(os.Stderr, "guest:", runTicks())
+		os.Exit(1)
+	}
 	if len(os.Args) > 1 && os.Args[1] == servicesArgument {
 		fmt.Fprintln(os.Stderr, "guest:", runServices(os.Args[2:]))
 		os.Exit(1)
@@ -82,10 +85,8 @@ func main() {
 	if err := first(); err != nil {
 		say("%v", err)
 	}
-	keep("services", children, func() *exec.Cmd { return exec.Command("/proc/self/exe", servicesArgument, withHTTP) })
-	awaitServices() // who reaches the guest's channel takes it for ready
+	startServices(children, withHTTP) // who reaches the guest's channel takes it for ready
 	startIperf(children)
-	startEcho(children)
 	node := newNode(children)
 	node.serve(context.Background(), guest.PortName, node.all())
 }

@@ -60,8 +60,12 @@ func serveBytes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// servicesArgument makes this program the services of the traffic generators.
-const servicesArgument = "services"
+// These make this program the services of the traffic generators.
+const (
+	servicesArgument = "services"
+	ticksArgument    = "ticks"
+	echoArgument     = "echo"
+)
 
 // withHTTP behind it adds those of port 80.
 const withHTTP = "http"
@@ -73,12 +77,8 @@ const mostFiles = 65536
 // runServices serves in a process of its own: a guest that is busy with its clients
 // must still hear its host.
 func runServices(with []string) error {
-	notFirst()
-	keepSmall()
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: mostFiles, Max: mostFiles}); err != nil {
-		say("room for %d connections: %v", mostFiles, err)
-	}
-	if err := serve.Start(context.Background(), record.PortEcho); err != nil {
+	beService()
+	if err := serve.Start(context.Background(), record.PortEcho, record.PortTicks); err != nil {
 		return fmt.Errorf("traffic services: %w", err)
 	}
 	if slices.Contains(with, withHTTP) {
@@ -90,17 +90,40 @@ func runServices(with []string) error {
 	select {}
 }
 
-// awaitServices returns when the services answer, or soon after.
-func awaitServices() {
+// runTicks serves the ticks, in a process that runs before others.
+func runTicks() error {
+	beService()
+	return fmt.Errorf("traffic services: %w", serve.Ticks())
+}
+
+func beService() {
+	notFirst()
+	keepSmall()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: mostFiles, Max: mostFiles}); err != nil {
+		say("room for %d connections: %v", mostFiles, err)
+	}
+}
+
+// startServices keeps the services of the traffic generators, in three processes: ticks and the echo run before others.
+// It returns when those for streams answer, or soon after. with is for the services.
+func startServices(children *family, with ...string) {
+	for _, arguments := range [][]string{append([]string{servicesArgument}, with...), {ticksArgument}, {echoArgument}} {
+		keep(arguments[0], children, func() *exec.Cmd { return exec.Command("/proc/self/exe", arguments...) })
+	}
+	awaitService(record.PortRequests)
+	awaitService(record.PortTicks)
+}
+
+func awaitService(port int) {
 	for range 200 {
-		conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", record.PortTicks))
+		conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			conn.Close()
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	say("services do not answer")
+	say("port %d does not answer", port)
 }
 
 const iperfProgram = "/usr/bin/iperf3"
@@ -108,14 +131,6 @@ const iperfProgram = "/usr/bin/iperf3"
 // mptcpPreloads are where the library is that turns socket(…TCP) into socket(…MPTCP):
 // in the image tiny, and in Debian's package mptcpize.
 var mptcpPreloads = []string{"/usr/lib/libmptcpwrap.so", "/usr/lib/*/mptcpize/libmptcpwrap.so.0"}
-
-// echoArgument makes this program the echo server.
-const echoArgument = "echo"
-
-// startEcho keeps the echo server, a process of its own that runs before others.
-func startEcho(children *family) {
-	keep("echo", children, func() *exec.Cmd { return exec.Command("/proc/self/exe", echoArgument) })
-}
 
 // startIperf keeps an iperf3 server on port 5201, if the image has one.
 func startIperf(children *family) {

@@ -2,8 +2,6 @@ package serve
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +31,7 @@ func Echo() error {
 	if err := unix.Bind(fd, &unix.SockaddrInet6{Port: record.PortEcho}); err != nil {
 		return fmt.Errorf("serve echo: %w", err)
 	}
-	firstInLine()
+	setClass(first)
 	var from unix.RawSockaddrInet6
 	buf, control := make([]byte, datagramLimit), make([]byte, 64)
 	iov := unix.Iovec{Base: &buf[0]}
@@ -50,22 +48,6 @@ func Echo() error {
 		clearDevice(control[:msg.Controllen])
 		iov.SetLen(int(n))
 		_, _, _ = unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), 0)
-	}
-}
-
-// firstInLine has this process run before others where it may: what is asked is whether the
-// guest runs, not how long its run queue is. It goes for all of its threads, and those to
-// come: Go's monitor holds a goroutine that is in a system call for a moment, and a thread
-// that preempts the monitor there, on a guest's only processor, waits for it without end. Only
-// the kernel's limit for such threads ended that, after one to three seconds in which nothing
-// else of the guest ran.
-func firstInLine() {
-	attributes := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	threads, _ := os.ReadDir("/proc/self/task")
-	for _, thread := range threads {
-		if id, err := strconv.Atoi(thread.Name()); err == nil {
-			_ = unix.SchedSetAttr(id, &attributes, 0)
-		}
 	}
 }
 

@@ -38,9 +38,10 @@ var services = map[int]func(*conn, record.Hello) error{
 func Start(ctx context.Context, except ...int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	for port, service := range services {
-		if err := bothFamilies("tcp", port, func(network, address string) error {
-			return listenTCP(ctx, network, address, service)
-		}); err != nil {
+		if slices.Contains(except, port) {
+			continue
+		}
+		if err := serveTCP(ctx, port, service); err != nil {
 			cancel()
 			return err
 		}
@@ -60,6 +61,12 @@ func Start(ctx context.Context, except ...int) error {
 	}
 	context.AfterFunc(ctx, cancel)
 	return nil
+}
+
+func serveTCP(ctx context.Context, port int, service func(*conn, record.Hello) error) error {
+	return bothFamilies("tcp", port, func(network, address string) error {
+		return listenTCP(ctx, network, address, service)
+	})
 }
 
 // bothFamilies opens a port once for IPv4 and once for IPv6: sockets of one

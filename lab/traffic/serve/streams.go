@@ -20,10 +20,15 @@ const (
 // ticks sends one record per interval. Time spent paused or blocked is not
 // made up for: a tick tells that the guest lives now.
 func (c *conn) ticks(h record.Hello) error {
+	return c.produce(h, record.NewPace(interval(h), true), 1)
+}
+
+// interval is the time between two ticks.
+func interval(h record.Hello) time.Duration {
 	if h.Every == 0 {
-		h.Every = defaultEvery
+		return defaultEvery
 	}
-	return c.produce(h, record.NewPace(h.Every, true), 1)
+	return h.Every
 }
 
 // download sends records at the rate asked for, or as fast as the socket takes them.
