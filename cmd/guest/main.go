@@ -29,7 +29,7 @@ import (
 // leastHeap and heapShare keep Go's heap small: the guest's memory belongs to its
 // workloads, and what the heap touches is dirtied memory in a migration. Thousands of
 // connections need more, and guests that have room for them have it. In one that is smaller than
-// roomy it is collected before it has grown by 2 MiB instead of 8: there are three of them, and 16 MiB
+// roomy it is collected before it has grown by 2 MiB instead of 8: there are several of them, and 16 MiB
 // were what such a guest had left.
 const (
 	leastHeap = 40 << 20
