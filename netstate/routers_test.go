@@ -66,6 +66,13 @@ func TestOthersFindTheHost(t *testing.T) {
 	w.set("hb", s)
 	w.IP("hb", "addr add fe80::1/64 dev up0 nodad") // of another link: it says nothing of this one
 	w.stands("hb", s, true)
+	owns := func() (own []netip.Addr) {
+		w.Do("hb", func() (err error) { own, err = netstate.Own("br-guest"); return err })
+		return own
+	}
+	if slices.Contains(owns(), local) {
+		t.Errorf("the host is %s, of another link", local)
+	}
 	w.IP("hb", "addr add 10.1.1.1/24 dev br-guest\naddr add fd00:1:1::1/64 dev br-guest nodad\naddr add fe80::1/64 dev br-guest nodad\naddr add fe80::2/64 dev br-guest nodad")
 	w.stands("hb", s, false)
 	w.set("hb", s)
@@ -80,10 +87,11 @@ func TestOthersFindTheHost(t *testing.T) {
 			}
 		}
 	}
-	var own []netip.Addr
-	w.Do("hb", func() (err error) { own, err = netstate.Itself([]netstate.State{s, db}); return err })
-	if want := []netip.Addr{gateway4, gateway6, local, way}; !slices.Equal(own, want) {
-		t.Errorf("the host itself is %v, want %v", own, want)
+	own := owns()
+	for _, router := range []netip.Addr{gateway4, gateway6, local, way} {
+		if !slices.Contains(own, router) {
+			t.Errorf("the host is %v, not %s", own, router)
+		}
 	}
 }
 

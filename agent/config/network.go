@@ -165,6 +165,7 @@ func (n Network) Itself() (out []string) {
 }
 
 // IsItself says whether a router is this host, by an address of the bridge's: the kernel leads nothing by such a one.
+// What guests at it take for their router besides, see netstate.Own.
 func (n Network) IsItself(router netip.Addr) bool {
 	bridge, err := net.InterfaceByName(n.Bridge)
 	if err != nil || !router.IsValid() {

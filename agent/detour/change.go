@@ -49,8 +49,12 @@ func (s *Store) settle(guest string, edit func()) error {
 
 // follow makes the kernel equal to what the guest's detours are after edit, and numbers the change.
 func (s *Store) follow(guest string, edit func()) (change uint64, err error) {
+	own, ownErr := hostHas(s.network.Bridge)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if ownErr == nil { // or they are those of the last look
+		s.learn(own)
+	}
 	edit()
 	s.made++
 	return s.made, s.apply(guest)

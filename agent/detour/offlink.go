@@ -2,7 +2,6 @@ package detour
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -34,22 +33,15 @@ func OffLinkOf(n config.Network, plan migration.Plan, tap string, heard []netsta
 }
 
 // proxied are the routers' addresses, but those that this host itself has at the guests' bridge: it answers for
-// them there already, and to everybody. What it has on another link says nothing of this one (RFC 4007 §4).
+// them there already, and to everybody.
 func proxied(heard []netstate.Advertisement, bridge string) []netip.Addr {
-	ifi, err := net.InterfaceByName(bridge)
-	if err != nil {
-		return nil
-	}
-	own, err := ifi.Addrs()
+	own, err := hostHas(bridge)
 	if err != nil {
 		return nil
 	}
 	var out []netip.Addr
 	for _, ad := range heard {
-		if !slices.ContainsFunc(own, func(o net.Addr) bool {
-			n, ok := o.(*net.IPNet)
-			return ok && n.IP.Equal(ad.Router.AsSlice())
-		}) {
+		if !slices.Contains(own, ad.Router) {
 			out = append(out, ad.Router)
 		}
 	}

@@ -2,6 +2,7 @@ package detour
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 
 	"godwit/netstate"
@@ -9,13 +10,19 @@ import (
 
 // PutBack makes the kernel equal again to what guests' detours ask for, where somebody took some
 // of it away: a firewall that loads its rules anew, or flushes everybody's; what configures the
-// host's network, or its sysctls. It says whose. A flip waits for one guest's look at the most. What fails CatchUp repeats.
+// host's network, or its sysctls; and where the host has become a guest's router itself, or is it no more. It says
+// whose. A flip waits for one guest's look at the most. What fails CatchUp repeats.
 func (s *Store) PutBack() ([]string, error) {
 	now, err := netstate.Generation()
 	if err != nil {
 		return nil, err
 	}
+	own, err := hostHas(s.network.Bridge)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
+	s.learn(own)
 	reloaded := now != s.rules
 	s.rules = now // what is changed from here on, also by us, is seen the next time
 	wants := s.wants()
@@ -24,7 +31,7 @@ func (s *Store) PutBack() ([]string, error) {
 		return nil, nil
 	}
 	var guests []string
-	if s.otherRouters(wants) || reloaded {
+	if reloaded {
 		for _, want := range wants {
 			guests = append(guests, want.Guest)
 		}
@@ -41,17 +48,16 @@ func (s *Store) PutBack() ([]string, error) {
 	return hurt, err
 }
 
-// otherRouters says whether the host is itself another one of guests' routers than at the last look: an address has
-// come to it, or gone, as VRRP's do.
-func (s *Store) otherRouters(wants []netstate.State) bool {
-	now, err := netstate.Itself(wants)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil && slices.Equal(now, s.itself) {
-		return false
+// hostHas asks for the addresses by which the host may be a guest's router itself. That is for before Store.mu is held:
+// a host of many links has many.
+var hostHas = netstate.Own
+
+// learn has guests be led by the addresses that the host has. Where they are others than before (VRRP's come and go),
+// the next look of PutBack is at all guests. mu is held.
+func (s *Store) learn(own []netip.Addr) {
+	if !slices.Equal(own, s.own) {
+		s.own, s.rules = own, 0
 	}
-	s.itself = now
-	return true
 }
 
 // wants are what the detours of all guests ask for.

@@ -2,6 +2,7 @@ package detour
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -9,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/agent/config"
 	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/netns"
+	"godwit/netstate/tunnel"
 )
 
 // emptyNamespace makes a namespace for the test, and runs commands of a shell there.
@@ -50,6 +53,19 @@ func awayIn(t *testing.T, name string) (run func(command string) string, s *Stor
 	return run, s
 }
 
+// visitedIn is a store with detours of the guest web in a new namespace, of whose subnet it is, and whose kernel leads
+// it.
+func visitedIn(t *testing.T, name string, all map[string]*Detour) (run func(command string) string, s *Store) {
+	t.Helper()
+	run = emptyNamespace(t, name)
+	run("ip link set lo up; ip link add br0 type bridge; ip link set br0 up; ip link add gw0 type veth peer gw1; ip link set gw0 up; ip link set gw1 up; ip tuntap add t1a mode tap; ip link set t1a master br0 up")
+	s = &Store{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*Detour{}, stale: map[string]uint64{}, network: config.Network{Bridge: "br0", LAN: "lan0", V4: netip.MustParsePrefix("10.3.1.0/24")}}
+	if err := netns.Do(name, func() error { return s.Change("web", func(byID map[string]*Detour) { maps.Copy(byID, all) }) }); err != nil {
+		t.Fatal(err)
+	}
+	return run, s
+}
+
 // TestPutBack: what somebody takes of a detour who configures the host's network anew is there again
 // after the next look, though nftables is as it was; where nothing was taken nothing is done.
 func TestPutBack(t *testing.T) {
@@ -81,34 +97,82 @@ func TestPutBack(t *testing.T) {
 }
 
 // TestPutBackAsTheRouterComes: a host that becomes a visitor's router itself, as VRRP has it, answers others for that
-// from the next look on, and sends what the guest sends by its own routes, and no more once it is not.
+// from the next look on, and sends what the guest sends by its own routes, also once it has gone on, and no more once
+// it is not.
 func TestPutBackAsTheRouterComes(t *testing.T) {
 	const name = "gw-test-router-comes"
-	run := emptyNamespace(t, name)
-	run("ip link set lo up; ip link add br0 type bridge; ip link set br0 up; ip link add gw0 type veth peer gw1; ip link set gw0 up; ip link set gw1 up; ip tuntap add t1a mode tap; ip link set t1a master br0 up")
 	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
-	d := &Detour{ID: "m-00000001", Guest: "web", Visiting: []netstate.Visiting{{
-		Addr: netip.MustParseAddr("10.3.1.20"), MAC: mac, Tap: "t1a", Taps: []string{"t1a"}, Tunnel: "gw0", Gateway: netip.MustParseAddr("10.3.1.1")}}}
-	s := &Store{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*Detour{}, stale: map[string]uint64{}, network: config.Network{Bridge: "br0", LAN: "lan0", V4: netip.MustParsePrefix("10.3.1.0/24")}}
-	if err := netns.Do(name, func() error { return s.Change("web", func(all map[string]*Detour) { all[d.ID] = d }) }); err != nil {
-		t.Fatal(err)
-	}
-	others := func() bool {
-		return strings.Contains(run("nft list chain bridge godwit up-web"), "10.3.1.1 drop") && run("ip rule show pref 44") != ""
-	}
-	for _, change := range []struct {
-		by     string
-		itself bool
-	}{{"true", false}, {"ip addr add 10.3.1.1/24 dev br0", true}, {"ip addr del 10.3.1.1/24 dev br0", false}} {
-		run(change.by)
-		for range 2 { // what we change ourselves is looked at once more
-			if err := netns.Do(name, func() error { _, err := s.PutBack(); return err }); err != nil {
-				t.Errorf("%s: %v", change.by, err)
-			}
-			if others() == change.itself {
-				t.Errorf("%s: %s", change.by, run("nft list chain bridge godwit up-web; ip rule"))
+	addr, router := netip.MustParseAddr("10.3.1.20"), netip.MustParseAddr("10.3.1.1")
+	here := &Detour{ID: "m-00000001", Guest: "web", Visiting: []netstate.Visiting{{Addr: addr, MAC: mac, Tap: "t1a", Taps: []string{"t1a"}, Tunnel: "gw0", Gateway: router}}}
+	came := &Detour{ID: "m-00000001", Guest: "web", Up: time.Unix(1, 0), Visiting: []netstate.Visiting{{Addr: addr, MAC: mac, Tunnel: "gw0", Gateway: router}}}
+	went := &Detour{ID: "m-00000002", Guest: "web", Up: time.Unix(2, 0), Away: []netstate.Away{{Addr: addr, MAC: mac, Tunnel: "gw1", Active: true}}}
+	for _, c := range []struct {
+		all     map[string]*Detour
+		another int // lines there while the router is another host
+	}{{map[string]*Detour{here.ID: here}, 2}, {map[string]*Detour{came.ID: came, went.ID: went}, 1}} {
+		run, s := visitedIn(t, name, c.all)
+		lines := func() int {
+			return strings.Count(run("nft list chain bridge godwit up-web"), "10.3.1.1 drop") + strings.Count(run("ip rule"), "from 10.3.1.20")
+		}
+		for _, change := range []struct {
+			by   string
+			want int
+		}{{"true", c.another}, {"ip addr add 10.3.1.1/24 dev br0", 0}, {"ip addr del 10.3.1.1/24 dev br0", c.another}} {
+			run(change.by)
+			for range 2 { // what we change ourselves is looked at once more
+				if err := netns.Do(name, func() error { _, err := s.PutBack(); return err }); err != nil {
+					t.Errorf("%s: %v", change.by, err)
+				}
+				if got := lines(); got != change.want {
+					t.Errorf("%s: %d lines, want %d: %s", change.by, got, change.want, run("nft list chain bridge godwit up-web; ip rule"))
+				}
 			}
 		}
+	}
+}
+
+// TestAskedOnce: which addresses the host has is asked once a look, and once a change, not for each visitor, and while
+// nobody waits for the store; a flip, and who reads, ask nothing.
+func TestAskedOnce(t *testing.T) {
+	const name = "gw-test-asked-once"
+	run, s := awayIn(t, name)
+	run("ip tuntap add t1a mode tap; ip link set t1a master br0 up; ip addr add 10.3.1.1/24 dev br0")
+	mac, _ := net.ParseMAC("52:54:00:00:01:0b")
+	s.network.V4 = netip.MustParsePrefix("10.3.1.0/24")
+	asked := 0
+	before := hostHas
+	t.Cleanup(func() { hostHas = before })
+	hostHas = func(bridge string) ([]netip.Addr, error) {
+		if asked++; !s.mu.TryLock() {
+			t.Error("asked while others wait")
+		} else {
+			s.mu.Unlock()
+		}
+		return before(bridge)
+	}
+	d := &Detour{ID: "m-00000002", Guest: "db", Tunnel: tunnel.Config{Name: "gw0"}, OffLink: &OffLink{Tap: "t1a"}, Leased: true}
+	for i := range 3 {
+		d.Visiting = append(d.Visiting, netstate.Visiting{Addr: netip.AddrFrom4([4]byte{10, 3, 1, byte(20 + i)}), MAC: mac, Tap: "t1a",
+			Taps: []string{"t1a"}, Tunnel: "gw0", Gateway: netip.MustParseAddr("10.3.1.1")})
+	}
+	for _, c := range []struct {
+		what string
+		do   func() error
+		want int
+	}{
+		{"a change", func() error { return s.Change("db", func(all map[string]*Detour) { all[d.ID] = d }) }, 1},
+		{"a look at all", func() error { _, err := s.PutBack(); return err }, 1},
+		{"the next look", func() error { _, err := s.PutBack(); return err }, 1},
+		{"a flip", func() error { return s.Flip("m-00000001", false) }, 0},
+		{"reading", func() error { s.Advertised(); s.RoutersOf("db"); return nil }, 0},
+	} {
+		asked = 0
+		if err := netns.Do(name, c.do); err != nil || asked != c.want {
+			t.Errorf("%s: asked %d times, want %d; %v", c.what, asked, c.want, err)
+		}
+	}
+	if got := s.want("db").Visiting; len(got) != 3 || !got[2].Direct {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -138,8 +138,8 @@ type Store struct {
 	stale   map[string]uint64         // guests of whom the kernel, or the disk, has not taken a change, by its number
 	stood   map[string]netstate.State // by guest, as the kernel took it last
 	network config.Network
-	rules   uint32       // generation of the host's nftables at the last look of PutBack
-	itself  []netip.Addr // which of guests' routers the host was itself then
+	rules   uint32       // generation of the host's nftables at the last look of PutBack; 0: the next is at all guests
+	own     []netip.Addr // what the host had when it was asked last, see learn
 
 	steps   clockSteps
 	stepped time.Duration // by which times were moved along, and nobody was told yet
@@ -170,6 +170,7 @@ func Load(path string, n config.Network) (*Store, error) {
 	}
 	s.caughtUp()
 	s.believe(clock.Now())
+	s.own, _ = hostHas(n.Bridge) // PutBack asks again
 	for guest := range s.guests() {
 		s.stood[guest] = s.want(guest)
 	}

@@ -188,7 +188,7 @@ func (s *Store) routes(guest string, addr netip.Addr) bool {
 	for _, d := range s.of(guest) {
 		for _, v := range d.Visiting {
 			if v.Addr == addr {
-				return !v.AtHome() && s.network.IsItself(v.Gateway)
+				return !v.AtHome() && slices.Contains(s.own, v.Gateway.WithZone(""))
 			}
 		}
 	}

@@ -46,23 +46,25 @@ func TestPublishedWhileHere(t *testing.T) {
 // host's own routes, also once it has gone on; not what comes from another link, nor what is at home or has another
 // router.
 func TestItsRouterIsTheHost(t *testing.T) {
-	n := config.Network{Bridge: "lo", V4: netip.MustParsePrefix("10.2.1.0/24"), V6: netip.MustParsePrefix("fd00:2:1::/64")} // lo has an address
+	n := config.Network{V4: netip.MustParsePrefix("10.2.1.0/24"), V6: netip.MustParsePrefix("fd00:2:1::/64")}
+	own := []netip.Addr{netip.MustParseAddr("10.2.1.254"), netip.MustParseAddr("fe80::1")}
 	for name, c := range map[string]struct {
 		addr, router, tunnel string
 		direct               bool
 	}{
-		"from a host beside it":          {"10.2.1.20", "127.0.0.1", "t1", true},
-		"of another link":                {"10.3.1.20", "127.0.0.1", "t1", false},
+		"from a host beside it":          {"10.2.1.20", "10.2.1.254", "t1", true},
+		"of another link":                {"10.3.1.20", "10.2.1.254", "t1", false},
 		"of a router that is another":    {"10.2.1.20", "10.2.1.1", "t1", false},
-		"at home":                        {"10.2.1.20", "127.0.0.1", "", false},
+		"at home":                        {"10.2.1.20", "10.2.1.254", "", false},
 		"of a family that has no router": {"fd00:2:1::20", "", "t1", false},
+		"of a router by its zone":        {"fd00:2:1::20", "fe80::1%eth0", "t1", true},
 	} {
 		v := netstate.Visiting{Addr: netip.MustParseAddr(c.addr), Tunnel: c.tunnel, Tap: "t0a", Taps: []string{"t0a"}}
 		if c.router != "" {
 			v.Gateway = netip.MustParseAddr(c.router)
 		}
 		came, went := detourOf("t1", 1, nil, []netstate.Visiting{v}), detourOf("t2", 2, []netstate.Away{{Addr: v.Addr, Tunnel: "t2"}}, nil)
-		s := &Store{byID: map[string]*Detour{"t1": came, "t2": went}, network: n}
+		s := &Store{byID: map[string]*Detour{"t1": came, "t2": went}, network: n, own: own}
 		if all := s.want("web").Visiting; len(all) != 1 || all[0].Direct != c.direct {
 			t.Errorf("%s: %+v, want direct %v", name, all, c.direct)
 		}
