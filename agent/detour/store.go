@@ -227,13 +227,13 @@ func (s *Store) want(guest string) netstate.State {
 			}
 		}
 		for _, a := range d.Away {
-			home, lives := s.wayHome(guest, a.Addr)
+			v, lives := s.wayHome(guest, a.Addr)
 			if lives && !a.Active {
 				continue // it lives here until the flip
 			}
-			if lives && home != "" { // in transit
-				a.Home, a.Gateway = home, netip.Addr{}
-				if s.routes(guest, a.Addr) {
+			if lives && !v.AtHome() { // in transit
+				a.Home, a.Gateway = v.Tunnel, netip.Addr{}
+				if s.routes(v) {
 					a.Home = ""
 				}
 			}
@@ -245,7 +245,7 @@ func (s *Store) want(guest string) netstate.State {
 		for _, v := range d.Visiting {
 			if !gone[v.Addr] && len(v.Taps) > 0 { // see Leave
 				gone[v.Addr] = true // of two ways, the older one serves
-				v.Fits, v.Direct = d.fits(v), v.Direct || s.routes(guest, v.Addr)
+				v.Fits, v.Direct = d.fits(v), v.Direct || s.routes(v)
 				s.goesHome(guest, &v)
 				state.Visiting = append(state.Visiting, v)
 			}

@@ -116,7 +116,8 @@ func (d *Detour) LeadsAway() bool { return len(d.SendsAway()) > 0 }
 func (s *Store) ComesFrom(guest string, addr netip.Addr) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.wayHome(guest, addr)
+	v, is := s.wayHome(guest, addr)
+	return v.Tunnel, is
 }
 
 // TunnelOf is the detour whose tunnel has that name; "": none but the one of id has.
@@ -167,30 +168,20 @@ func (s *Store) goesHome(guest string, v *netstate.Visiting) {
 	}
 }
 
-// wayHome is the tunnel towards the home of an address that is a visitor here; "" where it is at home.
-func (s *Store) wayHome(guest string, addr netip.Addr) (string, bool) {
+// wayHome is how an address is a visitor here: by its oldest way, towards its home, or at home.
+func (s *Store) wayHome(guest string, addr netip.Addr) (netstate.Visiting, bool) {
 	for _, d := range s.of(guest) {
 		for _, v := range d.Visiting {
 			if v.Addr == addr {
-				return v.Tunnel, true // "": it is at home here
+				return v, true
 			}
 		}
 	}
-	return "", false
+	return netstate.Visiting{}, false
 }
 
 // routes says that a visitor's router is this host itself, as the guest came from another one of this link: its home
 // would send all that the guest sends back here, and so on in a circle. It leaves by this host's own routes.
-func (s *Store) routes(guest string, addr netip.Addr) bool {
-	if !s.network.SubnetOf(addr).Contains(addr) {
-		return false
-	}
-	for _, d := range s.of(guest) {
-		for _, v := range d.Visiting {
-			if v.Addr == addr {
-				return !v.AtHome() && slices.Contains(s.own, v.Gateway.WithZone(""))
-			}
-		}
-	}
-	return false
+func (s *Store) routes(v netstate.Visiting) bool {
+	return !v.AtHome() && s.network.SubnetOf(v.Addr).Contains(v.Addr) && slices.Contains(s.own, v.Gateway.WithZone(""))
 }

@@ -75,6 +75,19 @@ func TestItsRouterIsTheHost(t *testing.T) {
 	}
 }
 
+// TestItsRouterByItsOwnWay: of an address that comes home while it still has its earlier way by a tunnel from here,
+// that one's router says nothing: at home it leaves by the site's.
+func TestItsRouterByItsOwnWay(t *testing.T) {
+	router := netip.MustParseAddr("10.2.1.254")
+	passed := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1", Gateway: router}})
+	back := detourOf("t2", 2, nil, []netstate.Visiting{{Addr: theirs, Gateway: router, Tap: "t0a", Taps: []string{"t0a"}}})
+	s := &Store{byID: map[string]*Detour{"t1": passed, "t2": back}, own: []netip.Addr{router}}
+	s.network.V4, s.network.V6 = netip.PrefixFrom(theirs, 24).Masked(), netip.PrefixFrom(theirs, 64).Masked()
+	if all := s.want("web").Visiting; len(all) != 1 || !all[0].AtHome() || all[0].Direct {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestStand: what a host stands for takes the place of what is left of an earlier time, and
 // is sent away at once.
 func TestStand(t *testing.T) {
