@@ -99,7 +99,7 @@ func (s *Store) putBackOf(guest string) (bool, error) {
 	ok, err := netstate.Stands(want)
 	hurt := err == nil && !ok
 	if hurt {
-		err = netstate.Set(want)
+		err = s.apply(guest)
 	}
 	if err != nil { // rules are looked at once after each change of them
 		s.owe(guest)

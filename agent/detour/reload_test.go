@@ -131,6 +131,32 @@ func TestPutBackAsTheRouterComes(t *testing.T) {
 	}
 }
 
+// TestEndsAfterPutBack: what was put back goes with the detour also where somebody has taken the notes of it away since.
+func TestEndsAfterPutBack(t *testing.T) {
+	const name = "gw-test-ends-after"
+	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
+	d := &Detour{ID: "m-00000001", Guest: "web", Visiting: []netstate.Visiting{{
+		Addr: netip.MustParseAddr("10.3.1.20"), MAC: mac, Tap: "t1a", Taps: []string{"t1a"}, Tunnel: "gw0", Gateway: netip.MustParseAddr("10.3.1.1")}}}
+	run, s := visitedIn(t, name, nil)
+	then := func(by string, do func() error) {
+		t.Helper()
+		run(by)
+		if err := netns.Do(name, do); err != nil {
+			t.Errorf("%s: %v", by, err)
+		}
+	}
+	then("ip addr add 10.3.1.1/24 dev br0", func() error { return s.Change("web", func(all map[string]*Detour) { all[d.ID] = d }) })
+	then("ip addr del 10.3.1.1/24 dev br0", func() error { _, err := s.PutBack(); return err })
+	led := func() string { return run("ip rule show pref 44; ip route show table all proto 0x67 dev gw0") }
+	if !strings.Contains(led(), "10.3.1.20") {
+		t.Error("it is not led home")
+	}
+	then("nft flush ruleset", func() error { return s.Change("web", func(all map[string]*Detour) { clear(all) }) })
+	if left := led(); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
 // TestAskedOnce: which addresses the host has is asked once a look, and once a change, not for each visitor, and while
 // nobody waits for the store; a flip, and who reads, ask nothing.
 func TestAskedOnce(t *testing.T) {
