@@ -13,6 +13,30 @@ import (
 // forwards6 is what comes with IPv6 forwarding, whose sysctl stays.
 var forwards6 = regexp.MustCompile(`anycast .*\n|33:33.*\n`)
 
+// TestReplaceAfterFlush: where somebody took the notes away, what is known to have stood and is wanted no more goes, and
+// what is wanted still stands.
+func TestReplaceAfterFlush(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	direct := abroad()
+	for i := range direct.Visiting {
+		direct.Visiting[i].Direct = true
+	}
+	w.set("hb", direct)
+	leads := func() string {
+		return w.Run("hb", "sh", "-c", "for f in -4 -6; do ip $f rule; ip $f route show table all proto 0x67; ip $f neigh show proxy; done; nft list chain bridge godwit in-web")
+	}
+	want := leads()
+	for _, lost := range []string{"list ruleset", "flush ruleset"} {
+		w.set("hb", abroad())
+		w.Run("hb", "nft", lost)
+		w.Do("hb", func() error { return netstate.Replace(abroad(), direct) })
+		if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(leads(), "\n")); diff != "" {
+			t.Errorf("%s: %s", lost, diff)
+		}
+		w.stands("hb", direct, true)
+	}
+}
+
 // TestUndoAfterFlush: where somebody took the notes away, the state that is known to have stood goes all
 // the same. Sysctls stay: what they were was in the notes.
 func TestUndoAfterFlush(t *testing.T) {

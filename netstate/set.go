@@ -23,21 +23,28 @@ var mu sync.Mutex
 // Where nothing but Active differs from before, all entries are flipped in the order that
 // loses no packet, and nothing else is done. There it takes three or four milliseconds; back,
 // nftables transactions wait for RCU grace periods, some 40 ms.
-func Set(s State) error {
-	if s.Empty() {
-		return Clear(s.Guest)
+func Set(s State) error { return Replace(State{}, s) }
+
+// Replace is Set of a guest whose state is known to be stood: what of that is not of s goes also where somebody took
+// the notes of it away, as with Undo.
+func Replace(stood, s State) error {
+	if stood.Guest = s.Guest; s.Empty() {
+		return Undo(stood)
 	}
 	if err := s.validate(); err != nil {
 		return fmt.Errorf("set network state of guest %s: %w", s.Guest, err)
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	return wrap(set(s), "set network state of guest %s", s.Guest)
+	return wrap(set(stood, s), "set network state of guest %s", s.Guest)
 }
 
-func set(s State) error {
+func set(stood, s State) error {
 	b, err := readBook()
 	if err != nil {
+		return err
+	}
+	if err := b.recall(stood); err != nil {
 		return err
 	}
 	states, _, err := b.states()
@@ -45,6 +52,18 @@ func set(s State) error {
 		return err
 	}
 	return apply(b, s, b.trusts(states, s))
+}
+
+// recall notes again what is known to have stood, where somebody took the notes of it away.
+func (b book) recall(stood State) error {
+	about := chainAbout + stood.Guest
+	if len(b.chains[about]) > 0 || stood.Empty() {
+		return nil
+	}
+	b.chains[about] = append(notes(stood, nil), noteUnfinished(stood, nil))
+	p := newPage()
+	p.write(about, nil, b.chains[about])
+	return p.commit("notes")
 }
 
 // trusts says whether s is a flip of what is there for sure.

@@ -98,7 +98,7 @@ func TestPutBack(t *testing.T) {
 
 // TestPutBackAsTheRouterComes: a host that becomes a visitor's router itself, as VRRP has it, answers others for that
 // from the next look on, and sends what the guest sends by its own routes, also once it has gone on, and no more once
-// it is not.
+// it is not; also where the firewall is loaded anew at the same time, and nothing tells of what stood.
 func TestPutBackAsTheRouterComes(t *testing.T) {
 	const name = "gw-test-router-comes"
 	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
@@ -117,7 +117,8 @@ func TestPutBackAsTheRouterComes(t *testing.T) {
 		for _, change := range []struct {
 			by   string
 			want int
-		}{{"true", c.another}, {"ip addr add 10.3.1.1/24 dev br0", 0}, {"ip addr del 10.3.1.1/24 dev br0", c.another}} {
+		}{{"true", c.another}, {"ip addr add 10.3.1.1/24 dev br0", 0}, {"ip addr del 10.3.1.1/24 dev br0", c.another},
+			{"ip addr add 10.3.1.1/24 dev br0; nft flush ruleset", 0}, {"ip addr del 10.3.1.1/24 dev br0; nft flush ruleset", c.another}} {
 			run(change.by)
 			for range 2 { // what we change ourselves is looked at once more
 				if err := netns.Do(name, func() error { _, err := s.PutBack(); return err }); err != nil {

@@ -197,17 +197,13 @@ func (s *Store) Flip(id string, active bool) error {
 // address that came here by one detour and goes on by another is in transit: away
 // by the new one, with the old one as its way home.
 func (s *Store) apply(guest string) error {
-	want, stood := s.want(guest), s.stood[guest]
+	want := s.want(guest)
+	if err := netstate.Replace(s.stood[guest], want); err != nil {
+		return err
+	}
 	if want.Empty() {
-		stood.Guest = guest
-		if err := netstate.Undo(stood); err != nil {
-			return err
-		}
 		delete(s.stood, guest)
 		return nil
-	}
-	if err := netstate.Set(want); err != nil {
-		return err
 	}
 	if s.stood == nil {
 		s.stood = map[string]netstate.State{}
