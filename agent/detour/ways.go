@@ -181,7 +181,9 @@ func (s *Store) wayHome(guest string, addr netip.Addr) (netstate.Visiting, bool)
 }
 
 // routes says that a visitor's router is this host itself, as the guest came from another one of this link: its home
-// would send all that the guest sends back here, and so on in a circle. It leaves by this host's own routes.
+// would send all that the guest sends back here, and so on in a circle. It leaves by this host's own routes. Of one for
+// whose router this host does not answer, as it is the site's own, too, that is the one that is meant.
 func (s *Store) routes(v netstate.Visiting) bool {
-	return !v.AtHome() && s.network.SubnetOf(v.Addr).Contains(v.Addr) && slices.Contains(s.own, v.Gateway.WithZone(""))
+	router := cmp.Or(v.Gateway, s.network.GatewayOf(v.Addr.Is4()))
+	return !v.AtHome() && s.network.SubnetOf(v.Addr).Contains(v.Addr) && slices.Contains(s.own, router.WithZone(""))
 }

@@ -46,13 +46,14 @@ func TestPublishedWhileHere(t *testing.T) {
 // host's own routes, also once it has gone on; not what comes from another link, nor what is at home or has another
 // router.
 func TestItsRouterIsTheHost(t *testing.T) {
-	n := config.Network{V4: netip.MustParsePrefix("10.2.1.0/24"), V6: netip.MustParsePrefix("fd00:2:1::/64")}
+	n := config.Network{V4: netip.MustParsePrefix("10.2.1.0/24"), Gateway4: netip.MustParseAddr("10.2.1.254"), V6: netip.MustParsePrefix("fd00:2:1::/64")}
 	own := []netip.Addr{netip.MustParseAddr("10.2.1.254"), netip.MustParseAddr("fe80::1")}
 	for name, c := range map[string]struct {
 		addr, router, tunnel string
 		direct               bool
 	}{
 		"from a host beside it":          {"10.2.1.20", "10.2.1.254", "t1", true},
+		"of the site's own router":       {"10.2.1.20", "", "t1", true},
 		"of another link":                {"10.3.1.20", "10.2.1.254", "t1", false},
 		"of a router that is another":    {"10.2.1.20", "10.2.1.1", "t1", false},
 		"at home":                        {"10.2.1.20", "10.2.1.254", "", false},
