@@ -53,7 +53,8 @@ func (s State) routers() (all []netip.Addr) {
 }
 
 // answered are what it answers everybody for, where the guest has routers: its own addresses, and such routers that are
-// other guests, away from here.
+// other guests, away from here or about to be: their flip changes no rule of this one, and until then they are reached
+// by the host as well as by their own answer.
 func (k *kernel) answered(s State, states map[string]State) ([]netip.Addr, error) {
 	routers := s.routers()
 	if len(routers) == 0 {
