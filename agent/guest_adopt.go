@@ -77,23 +77,12 @@ func (a *Agent) adoptedBy(qmp string) string {
 }
 
 // notHome is why an address can never come home to the host that its description names; "": it may. A home that nobody
-// here knows is taken where it may be: the guest may come from far.
+// here knows is taken, but in this site's subnet: the guest may come from far, and from beside a host that is known.
 func (a *Agent) notHome(addr migration.Address) string {
 	if !config.IsWord(addr.Home) {
 		return fmt.Sprintf("%.100q is no host's name", addr.Home)
 	}
-	if why := talk.Foreign(a.config, addr); why != "" {
-		return why
-	}
-	if _, known := a.config.Peer(addr.Home); known || addr.Home == a.config.Host {
-		return ""
-	}
-	for _, n := range a.config.Peers {
-		if of := n.SubnetOf(addr.Prefix.Addr()); of.Contains(addr.Prefix.Addr()) {
-			return fmt.Sprintf("of the guests' subnet %s of host %s, and %q is no host of this one's peers", of, n.Host, addr.Home)
-		}
-	}
-	return ""
+	return talk.Foreign(a.config, addr)
 }
 
 // learn finds out which addresses the guest has, and which NIC is active.
