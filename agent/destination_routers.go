@@ -11,10 +11,7 @@ import (
 // of: a check that gives an address has asked the same bridge for that, and says why it could not.
 func (a *Agent) beginRouters(ctx context.Context) <-chan []addresses.Router {
 	answer := make(chan []addresses.Router, 1)
-	go func() {
-		all, _ := addresses.AskRouters(ctx, a.config.Network) //nolint:errcheck // see above
-		answer <- all
-	}()
+	go func() { answer <- addresses.AskRouters(ctx, a.config.Network) }()
 	return answer
 }
 

@@ -102,3 +102,22 @@ func (s linkLocalSpeaker) addresses(k *kernel) (netlink.Link, []netip.Addr, erro
 	}
 	return link, addrs, err
 }
+
+// linkLocalOf is a link-local address of a device from which others may be asked: no tentative one, which may yet turn
+// out to be another's (RFC 4862 §5.4).
+func linkLocalOf(device string) (netip.Addr, error) {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("look at device %s: %w", device, err)
+	}
+	all, err := dump.Addrs(link, unix.AF_INET6)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("list addresses of %s: %w", device, err)
+	}
+	for _, a := range all {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && addr.IsLinkLocalUnicast() && a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 {
+			return addr, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%s has no link-local address to ask from", device)
+}

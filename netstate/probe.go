@@ -2,6 +2,7 @@ package netstate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -28,6 +29,32 @@ func Probe(ctx context.Context, device string, addr netip.Addr) (inUse bool, by 
 func Ask(ctx context.Context, device string, addr netip.Addr) (inUse bool, by net.HardwareAddr, err error) {
 	inUse, by, err = probe(ctx, device, addr, politely)
 	return inUse, by, wrap(err, "ask for %s on %s", addr, device)
+}
+
+// AskRouter asks on device, for up to 600 ms, whether anybody has addr as others of its link do: a router that comes up
+// just now takes a probe for another host's, and gives its address up, one of IPv6 for good (RFC 4862 §5.4.3). So it is
+// asked from the device's link-local address, or as Ask does, and by ARP probes only where that stays silent. An error
+// says why it was not asked.
+func AskRouter(ctx context.Context, device string, addr netip.Addr) (bool, error) {
+	if own, err := owns(addr); own || err != nil {
+		return false, cmp.Or(err, fmt.Errorf("it is an address of this host itself, and not of %s", device))
+	}
+	ways := []func(net.HardwareAddr, netip.Addr) [][]byte{politely, questions}
+	if addr.Is6() {
+		from, err := linkLocalOf(device)
+		if err != nil {
+			return false, err
+		}
+		ways = []func(net.HardwareAddr, netip.Addr) [][]byte{func(mac net.HardwareAddr, addr netip.Addr) [][]byte {
+			return [][]byte{solicitAll(mac, from, addr)}
+		}}
+	}
+	for _, way := range ways {
+		if heard, _, err := probe(ctx, device, addr, way); heard || err != nil {
+			return heard, wrap(err, "ask for %s on %s", addr, device)
+		}
+	}
+	return false, nil
 }
 
 const (

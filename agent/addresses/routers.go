@@ -1,8 +1,8 @@
 package addresses
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,22 +15,23 @@ import (
 
 // Router is one of those that guests here are told of, by the configuration.
 type Router struct {
-	Addr   netip.Addr
-	Silent string // a line: nobody answers for it, and what to look at; "": somebody does
-	Sure   bool   // that this bars guests: the kernel asks for it as it was asked for here, see table "arp godwit"
+	Addr     netip.Addr
+	NotAsked error  // why it was not asked for, with what names it
+	Silent   string // a line: nobody answers for it, and what to look at; "": somebody does, or it was not asked for
+	Sure     bool   // that this bars guests: the kernel asks for it as it was asked for here, see table "arp godwit"
 }
 
-// AskRouters asks on the bridge who has the routers of the guests' subnets, side by side and for some 300 ms. One that
-// is this host itself is none of them (config.Network.Itself tells of it).
-func AskRouters(ctx context.Context, n config.Network) ([]Router, error) {
+// AskRouters asks on the bridge who has the routers of the guests' subnets, side by side and for up to some 600 ms. One
+// that is this host itself is none of them (config.Network.Itself tells of it).
+func AskRouters(ctx context.Context, n config.Network) []Router {
 	subnets := routed(n)
-	out, errs := make([]Router, len(subnets)), make([]error, len(subnets))
+	out := make([]Router, len(subnets))
 	var all sync.WaitGroup
 	for i, subnet := range subnets {
-		all.Go(func() { out[i], errs[i] = askRouter(ctx, n, subnet) })
+		all.Go(func() { out[i] = askRouter(ctx, n, subnet) })
 	}
 	all.Wait()
-	return out, errors.Join(errs...)
+	return out
 }
 
 // routed are the subnets that have another machine for a router.
@@ -38,22 +39,25 @@ func routed(n config.Network) []config.Subnet {
 	return slices.DeleteFunc(n.Subnets(), func(s config.Subnet) bool { return !s.Gateway.IsValid() || n.IsItself(s.Gateway) })
 }
 
-func askRouter(ctx context.Context, n config.Network, subnet config.Subnet) (Router, error) {
+func askRouter(ctx context.Context, n config.Network, subnet config.Subnet) Router {
 	r := Router{Addr: subnet.Gateway}
-	heard, _, err := netstate.Probe(ctx, n.Bridge, r.Addr)
-	if err != nil || heard {
-		return r, err
+	what := config.GatewayKey(r.Addr) + " " + r.Addr.String()
+	heard, err := netstate.AskRouter(ctx, n.Bridge, r.Addr)
+	switch port := ailing(n.LAN); {
+	case err != nil && port != "":
+		r.NotAsked = fmt.Errorf("%s: not asked for: %w; %s", what, err, port)
+	case err != nil:
+		r.NotAsked = fmt.Errorf("%s: not asked for: %w", what, err)
+	case !heard:
+		r.Silent = fmt.Sprintf("%s: nobody answers for it on %s; %s", what, n.Bridge,
+			cmp.Or(port, fmt.Sprintf("is that its address, and %s in its network (cable, VLAN)?", n.LAN)))
+		r.Sure = r.Addr.Is4() && !speaksIn(n.Bridge, subnet.Prefix)
 	}
-	r.Silent = fmt.Sprintf("%s %s: nobody answers for it on %s; %s", config.GatewayKey(r.Addr), r.Addr, n.Bridge, whySilent(n.LAN))
-	if r.Addr.Is6() {
-		r.Silent += " (some routers of IPv6 answer no such question)"
-	}
-	r.Sure = r.Addr.Is4() && !speaksIn(n.Bridge, subnet.Prefix)
-	return r, nil
+	return r
 }
 
-// whySilent is what to look at, of the port towards a router.
-func whySilent(lan string) string {
+// ailing is what is wrong with the port towards a router; "": nothing that shows.
+func ailing(lan string) string {
 	port, err := net.InterfaceByName(lan)
 	switch {
 	case err == nil && port.Flags&net.FlagUp == 0:
@@ -61,7 +65,7 @@ func whySilent(lan string) string {
 	case err == nil && port.Flags&net.FlagRunning == 0:
 		return lan + " has no carrier: is it cabled, and its other end up?"
 	}
-	return fmt.Sprintf("is that its address, and %s in its network (cable, VLAN)?", lan)
+	return ""
 }
 
 // speaksIn says whether a bridge has an address of a subnet: the kernel asks from that, and not as a probe does.

@@ -31,16 +31,14 @@ func network(ctx context.Context, n config.Network) []finding {
 }
 
 // routers is what asking for those of guests shows: without theirs no guest's connection gets anywhere.
-func routers(all []addresses.Router, err error) (out []finding) {
+func routers(all []addresses.Router) (out []finding) {
 	const what = "guests' router"
-	switch {
-	case err != nil && geteuid() != 0:
-		return []finding{note(what, "not asked for: only root can")}
-	case err != nil:
-		return []finding{note(what, "not asked for: "+err.Error())}
-	}
 	for _, r := range all {
 		switch {
+		case r.NotAsked != nil && geteuid() != 0:
+			out = append(out, note(what, r.Addr.String()+": not asked for: only root can"))
+		case r.NotAsked != nil:
+			out = append(out, note(what, r.NotAsked.Error()))
 		case r.Silent == "":
 			out = append(out, fine(what, r.Addr.String()+" answers"))
 		case r.Sure:

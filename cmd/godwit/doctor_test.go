@@ -178,7 +178,7 @@ func TestDoctorOfRouters(t *testing.T) {
 		"LACK  guests' router nobody":           {Addr: addr, Silent: "nobody", Sure: true},
 		"note  guests' router nobody":           {Addr: addr, Silent: "nobody"},
 	} {
-		for _, f := range routers([]addresses.Router{r}, nil) {
+		for _, f := range routers([]addresses.Router{r}) {
 			looks(t, mark, f, mark[:4], "guests' router")
 			var out bytes.Buffer
 			if printFindings(&out, []finding{f}); !strings.HasPrefix(out.String(), mark) {
@@ -186,10 +186,12 @@ func TestDoctorOfRouters(t *testing.T) {
 			}
 		}
 	}
-	looks(t, "cannot be asked", routers(nil, errors.New("no such device"))[0], "note", "not asked for: no such device")
+	one := []addresses.Router{{Addr: addr, NotAsked: errors.New("network.gateway4: not asked for")}, {Addr: addr}}
+	looks(t, "cannot be asked", routers(one)[0], "note", "network.gateway4: not asked for")
+	looks(t, "one cannot be asked", routers(one)[1], "ok", "10.2.1.1 answers")
 	geteuid = func() int { return 1000 }
 	t.Cleanup(func() { geteuid = os.Geteuid })
-	looks(t, "without root", routers(nil, os.ErrPermission)[0], "note", "only root can")
+	looks(t, "without root", routers(one)[0], "note", "10.2.1.1: not asked for: only root can")
 }
 
 // TestDoctorOfABridge: one that keeps guests silent for a while is well, and told of.
