@@ -47,3 +47,43 @@ func TestListens(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestPortListens: a port that came up listens and learns, and then passes what comes.
+func TestPortListens(t *testing.T) {
+	need.Root(t)
+	err := netns.Once(func() error {
+		ip := func(line string) {
+			t.Helper()
+			if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+				t.Errorf("ip %s: %v: %s", line, err, out)
+			}
+		}
+		until := func(want bool, what string) {
+			t.Helper()
+			for wait := need.Patient(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				if got, err := netstate.PortListens("lan0"); err == nil && got == want {
+					return
+				} else if err != nil || wait.Over() {
+					t.Errorf("%s: %v, %v", what, got, err)
+					return
+				}
+			}
+		}
+		ip("link add br0 up type bridge stp_state 1 forward_delay 200")
+		ip("link add lan0 master br0 type veth peer name far0")
+		ip("link set far0 up")
+		if got, err := netstate.PortListens("lan0"); got || err != nil {
+			t.Errorf("a port that is down: %v, %v", got, err)
+		}
+		ip("link set lan0 up")
+		until(true, "a port that has come up")
+		until(false, "the port later")
+		if _, err := netstate.PortListens("lan1"); err == nil {
+			t.Error("a port that is not there listens or not")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -43,7 +43,8 @@ func askRouter(ctx context.Context, n config.Network, subnet config.Subnet) Rout
 	r := Router{Addr: subnet.Gateway}
 	what := config.GatewayKey(r.Addr) + " " + r.Addr.String()
 	heard, err := netstate.AskRouter(ctx, n.Bridge, r.Addr)
-	switch port := ailing(n.LAN); {
+	port, waits := ailing(n)
+	switch {
 	case err != nil && port != "":
 		r.NotAsked = fmt.Errorf("%s: not asked for: %w; %s", what, err, port)
 	case err != nil:
@@ -51,21 +52,26 @@ func askRouter(ctx context.Context, n config.Network, subnet config.Subnet) Rout
 	case !heard:
 		r.Silent = fmt.Sprintf("%s: nobody answers for it on %s; %s", what, n.Bridge,
 			cmp.Or(port, fmt.Sprintf("is that its address, and %s in its network (cable, VLAN)?", n.LAN)))
-		r.Sure = r.Addr.Is4() && !speaksIn(n.Bridge, subnet.Prefix)
+		r.Sure = r.Addr.Is4() && !waits && !speaksIn(n.Bridge, subnet.Prefix)
 	}
 	return r
 }
 
-// ailing is what is wrong with the port towards a router; "": nothing that shows.
-func ailing(lan string) string {
-	port, err := net.InterfaceByName(lan)
+// ailing is what is wrong with the port towards a router, "": nothing that shows; waits: it will pass by itself.
+func ailing(n config.Network) (what string, waits bool) {
+	port, err := net.InterfaceByName(n.LAN)
 	switch {
-	case err == nil && port.Flags&net.FlagUp == 0:
-		return fmt.Sprintf("%s is not up: `ip link set %[1]s up`", lan)
-	case err == nil && port.Flags&net.FlagRunning == 0:
-		return lan + " has no carrier: is it cabled, and its other end up?"
+	case err != nil:
+		return "", false // which config.Network.Missing tells of
+	case port.Flags&net.FlagUp == 0:
+		return fmt.Sprintf("%s is not up: `ip link set %[1]s up`", n.LAN), false
+	case port.Flags&net.FlagRunning == 0:
+		return n.LAN + " has no carrier: is it cabled, and its other end up?", false
 	}
-	return ""
+	if waits, err = netstate.PortListens(n.LAN); err == nil && waits {
+		return fmt.Sprintf("%s passes nothing yet, as the spanning tree (STP) of %s listens there: ask again in half a minute", n.LAN, n.Bridge), true
+	}
+	return "", false
 }
 
 // speaksIn says whether a bridge has an address of a subnet: the kernel asks from that, and not as a probe does.

@@ -87,6 +87,12 @@ func TestRoutersAreAskedFor(t *testing.T) {
 	ip(far, "address flush dev wan0")
 	look("another", true, key4+"is that its address", key6+"is that its address")
 	ip(name, "address add 10.2.1.9/24 dev br0")
+	ip(name, "link set lan0 down")
+	ip(name, "link set br0 type bridge stp_state 1")
+	ip(name, "link set lan0 up")
+	const listens = "lan0 passes nothing yet, as the spanning tree (STP) of br0 listens there"
+	look("a port that listens", false, key4+listens, key6+listens)
+	ip(name, "link set br0 type bridge stp_state 0")
 	look("another, asked from an address", false, key4, key6)
 	n.Gateway4 = netip.MustParseAddr("10.2.1.9")
 	if err := netns.Do(name, func() error {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"godwit/agent/addresses"
 	"godwit/agent/config"
@@ -25,9 +27,23 @@ func network(ctx context.Context, n config.Network) []finding {
 		out = append(out, note("guests' bridge", silent))
 	}
 	if len(missing) == 0 { // else nobody can be asked
-		out = append(out, routers(addresses.AskRouters(ctx, n))...)
+		out = append(out, routers(askTwice(ctx, func() []addresses.Router { return addresses.AskRouters(ctx, n) }))...)
 	}
 	return out
+}
+
+// askTwice asks again where a router is surely missed: what has just come up may lose what is sent first.
+func askTwice(ctx context.Context, ask func() []addresses.Router) []addresses.Router {
+	all := ask()
+	if !slices.ContainsFunc(all, func(r addresses.Router) bool { return r.Sure }) {
+		return all
+	}
+	select {
+	case <-time.After(time.Second):
+		return ask()
+	case <-ctx.Done():
+		return all
+	}
 }
 
 // routers is what asking for those of guests shows: without theirs no guest's connection gets anywhere.

@@ -194,6 +194,22 @@ func TestDoctorOfRouters(t *testing.T) {
 	looks(t, "without root", routers(one)[0], "note", "10.2.1.1: not asked for: only root can")
 }
 
+// TestDoctorAsksTwice: a router that answers a moment later is there; what bars nobody is not waited for.
+func TestDoctorAsksTwice(t *testing.T) {
+	for first, want := range map[addresses.Router]int{{Silent: "nobody", Sure: true}: 2, {Silent: "nobody"}: 1, {}: 1} {
+		asked := 0
+		all := askTwice(t.Context(), func() []addresses.Router {
+			if asked++; asked == 1 {
+				return []addresses.Router{first}
+			}
+			return []addresses.Router{{}}
+		})
+		if asked != want || all[0].Sure {
+			t.Errorf("%+v: asked %d times, %+v", first, asked, all)
+		}
+	}
+}
+
 // TestDoctorOfABridge: one that keeps guests silent for a while is well, and told of.
 func TestDoctorOfABridge(t *testing.T) {
 	need.Root(t)
