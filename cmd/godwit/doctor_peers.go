@@ -59,11 +59,23 @@ func peers(ctx context.Context, c *config.Config, certificate finding) []finding
 			out = append(out, note("host "+n.Host, "no uplink of it that peers names is of the same family of addresses as one here: there is no path"))
 		}
 	}
-	for _, t := range all {
+	for _, t := range onTheirWay(all) {
 		out = append(out, t.finding(c, answers[t.host]))
 	}
 	if slices.ContainsFunc(all, func(t triedPath) bool { return t.err == nil }) {
 		out = append(out, note("peers", "UDP and tunnels were not tried: `godwit plan GUEST HOST` does"))
+	}
+	return out
+}
+
+// onTheirWay forgets by which device packets of a path leave that does not answer, where another path from that uplink
+// to that host has its way by it: an uplink of a VPN leads to the VPN's addresses alone, and a rule changes nothing.
+func onTheirWay(all []triedPath) []triedPath {
+	out := slices.Clone(all)
+	for i, t := range all {
+		if t.err != nil && slices.ContainsFunc(all, func(o triedPath) bool { return o.host == t.host && o.path.Local == t.path.Local && o.leaves == o.device }) {
+			out[i].leaves = ""
+		}
 	}
 	return out
 }

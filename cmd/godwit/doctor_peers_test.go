@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -120,5 +121,34 @@ func TestDoctorOfPaths(t *testing.T) {
 	} {
 		c2.tried.host, c2.tried.path = "sanjose", p
 		looks(t, name, c2.tried.finding(c, c2.others), c2.mark, c2.words)
+	}
+}
+
+// TestDoctorOfAVPN: between a VPN's uplink and another one there is no path, and no rule makes one; an uplink none of
+// whose paths leaves by it lacks its rule.
+func TestDoctorOfAVPN(t *testing.T) {
+	public, vpn := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("10.255.0.1")
+	silent := context.DeadlineExceeded
+	tried := func(local netip.Addr, device, leaves string, err error) triedPath {
+		return triedPath{host: "oslo", path: peer.Path{Local: local}, device: device, leaves: leaves, err: err}
+	}
+	for name, c := range map[string]struct {
+		all  []triedPath
+		want []string
+	}{
+		"a VPN": {
+			[]triedPath{tried(public, "eth0", "eth0", nil), tried(public, "eth0", "wg0", silent), tried(vpn, "wg0", "eth0", silent), tried(vpn, "wg0", "wg0", silent)},
+			[]string{"eth0", "", "", ""},
+		},
+		"no rule": {[]triedPath{tried(public, "eth0", "eth0", nil), tried(vpn, "eth1", "eth0", silent), tried(vpn, "eth1", "eth0", nil)}, []string{"eth0", "eth0", "eth0"}},
+		"answers": {[]triedPath{tried(vpn, "eth1", "eth1", nil), tried(vpn, "eth1", "eth0", nil)}, []string{"eth1", "eth0"}},
+	} {
+		var got []string
+		for _, p := range onTheirWay(c.all) {
+			got = append(got, p.leaves)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
