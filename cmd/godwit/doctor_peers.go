@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -122,9 +123,9 @@ func askOver(ctx context.Context, id *peer.Identity, port uint16, host string, p
 	if err := link.Reaches(ctx, p); err != nil {
 		return err
 	}
-	err := link.Call(ctx, http.MethodGet, "/v1/host", nil, nil)
-	if errors.As(err, new(*peer.Unreachable)) {
-		return err
+	var silent *peer.Unreachable
+	if errors.As(link.Call(ctx, http.MethodGet, "/v1/host", nil, nil), &silent) {
+		return silent.Cause // what to look at is said here
 	}
 	return nil
 }
@@ -145,7 +146,7 @@ func (t triedPath) finding(c *config.Config, others bool) finding {
 	case errors.Is(t.err, errNotTried):
 		return note(what, of+"not tried, as others took their time")
 	case (&peer.Unreachable{Cause: t.err}).Disbelieved():
-		return lack(what, of+oneline.Of(t.err.Error())+"; are both hosts' certificates of this fleet, not over, and their clocks right? `godwit doctor` there says it")
+		return lack(what, of+reason(t.err)+"; are both hosts' certificates of this fleet, not over, and their clocks right? `godwit doctor` there says it")
 	case errors.Is(t.err, syscall.EADDRNOTAVAIL):
 		return note(what, of+"not tried: this host has no address "+t.path.Local.String())
 	case errors.Is(t.err, syscall.ECONNREFUSED):
@@ -159,11 +160,14 @@ func (t triedPath) finding(c *config.Config, others bool) finding {
 // reason is an error of asking another agent, in short.
 func reason(err error) string {
 	var why syscall.Errno
+	var told *net.OpError
 	switch {
 	case errors.As(err, &why):
 		return why.Error()
 	case errors.Is(err, context.DeadlineExceeded) || os.IsTimeout(err):
 		return "nothing comes back"
+	case errors.As(err, &told) && told.Op == "remote error": // an alert of TLS, without what net/http says before it
+		return oneline.Of(told.Error())
 	}
 	return oneline.Of(err.Error())
 }

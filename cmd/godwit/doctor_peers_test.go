@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,6 +90,24 @@ func TestDoctorAsksPeers(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+	c.TLS = papersOf(ours, "rome")
+	c.TLS.CA = filepath.Join(t.TempDir(), "ca.pem") // both fleets' are believed here, as during a renewal
+	var both []byte
+	for _, dir := range []string{ours, theirs} {
+		one, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, one...)
+	}
+	if err := os.WriteFile(c.TLS.CA, both, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := peers(t.Context(), c, fine("certificate", ""))[3]
+	looks(t, "does not believe us", refused, "LACK", "path a-a (127.0.0.1 to 127.0.0.3): remote error: tls: ")
+	if n := strings.Count(refused.Text, "certificates of this fleet"); n != 1 {
+		t.Errorf("what to look at is said %d times: %+v", n, refused)
 	}
 	c.TLS = papersOf(theirs, "cairo") // which oslo does not believe, and is not believed by it
 	looks(t, "another fleet's here", peers(t.Context(), c, fine("certificate", ""))[1], "LACK", "certificate")
