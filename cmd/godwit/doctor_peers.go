@@ -74,7 +74,9 @@ func peers(ctx context.Context, c *config.Config, certificate finding) []finding
 func onTheirWay(all []triedPath) []triedPath {
 	out := slices.Clone(all)
 	for i, t := range all {
-		if t.err != nil && slices.ContainsFunc(all, func(o triedPath) bool { return o.host == t.host && o.path.Local == t.path.Local && o.leaves == o.device }) {
+		if t.err != nil && slices.ContainsFunc(all, func(o triedPath) bool {
+			return o.host == t.host && o.path.Local == t.path.Local && o.leaves == o.device
+		}) {
 			out[i].leaves = ""
 		}
 	}
@@ -145,6 +147,8 @@ func (t triedPath) finding(c *config.Config, others bool) finding {
 		return fine(what, of+"answers")
 	case errors.Is(t.err, errNotTried):
 		return note(what, of+"not tried, as others took their time")
+	case (&peer.Unreachable{Cause: t.err}).Disbelieved() && others:
+		return note(what, of+reason(t.err)+", and another path answers: is "+t.path.Remote.String()+" an address of that host?")
 	case (&peer.Unreachable{Cause: t.err}).Disbelieved():
 		return lack(what, of+reason(t.err)+"; are both hosts' certificates of this fleet, not over, and their clocks right? `godwit doctor` there says it")
 	case errors.Is(t.err, syscall.EADDRNOTAVAIL):

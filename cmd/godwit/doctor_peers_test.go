@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -133,6 +134,8 @@ func TestDoctorOfPaths(t *testing.T) {
 		"silence":           {triedPath{err: context.DeadlineExceeded}, false, "note", "no answer from 198.51.100.20:7440: nothing comes back; is that host up, and do TCP and UDP 7440 pass both ways?"},
 		"silence elsewhere": {triedPath{device: "eth1", leaves: "eth0", err: context.DeadlineExceeded}, false, "note", "nothing comes back; " + rule},
 		"another answers":   {triedPath{err: context.DeadlineExceeded}, true, "note", "nothing comes back, and another path answers; where these two uplinks"},
+		"not believed":      {triedPath{err: &tls.CertificateVerificationError{Err: errors.New("of another")}}, false, "LACK", "are both hosts' certificates of this fleet"},
+		"one not believed":  {triedPath{err: &tls.CertificateVerificationError{Err: errors.New("of another")}}, true, "note", "of another, and another path answers: is 198.51.100.20 an address of that host?"},
 		"no way":            {triedPath{err: syscall.ENETUNREACH}, false, "note", "no answer from 198.51.100.20:7440: network is unreachable; is that host up"},
 		"no such address":   {triedPath{err: syscall.EADDRNOTAVAIL}, false, "note", "not tried: this host has no address 203.0.113.10"},
 		"no agent":          {triedPath{err: errors.New("tls: first record\nis none")}, false, "note", "no answer from 198.51.100.20:7440: tls: first record is none; is"},
