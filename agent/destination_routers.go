@@ -21,7 +21,7 @@ func noteSilent(routers []addresses.Router, next []migration.Address) (notes []s
 	for _, r := range routers {
 		for _, addr := range next {
 			if r.Silent != "" && addr.Gateway == r.Addr {
-				notes = append(notes, r.Silent+"; without its router nothing goes to or comes from the next address "+addr.Prefix.Addr().String())
+				notes = append(notes, r.Silent+"; while it is not there, the next address "+addr.Prefix.Addr().String()+" is reached from its own subnet alone")
 			}
 		}
 	}
