@@ -99,21 +99,21 @@ func TestFarSlowerPathOfQEMU(t *testing.T) {
 	m.work.prepared.Memory = "tcp:" + ln.Addr().String()
 	synctest.Test(t, func(t *testing.T) {
 		sent, got := int64(0), int64(0)
-		look := func(seconds time.Duration, rate int64) {
-			for range seconds * time.Second / lookEvery {
+		look := func(took time.Duration, rate int64) {
+			for range took / lookEvery {
 				time.Sleep(lookEvery)
 				sent += rate / int64(time.Second/lookEvery)
 				got = m.copyLook(vm.Progress{Rounds: 1, Remaining: 1 << 20, Transferred: sent}, 0).Goodput
 			}
 		}
 		for _, rate := range []int64{fast, slow, fast} {
-			if look(4, rate); got < rate*9/10 || got > rate*11/10 {
+			if look(4*time.Second, rate); got < rate*9/10 || got > rate*11/10 {
 				t.Errorf("%d bytes per second, of %d", got, rate)
 			}
 		}
 		m.work.prepared.Memory = "tcp:127.0.0.1:1" // nothing waits
 		before := got
-		if look(4, slow); got < before*9/10 {
+		if look(4*time.Second, slow); got < before*9/10 {
 			t.Errorf("with little to send %d bytes per second, of %d", got, before)
 		}
 	})

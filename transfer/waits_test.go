@@ -70,11 +70,11 @@ func TestWaitedOnAnyStream(t *testing.T) {
 		var w waits
 		for _, step := range []struct {
 			do   func()
-			want time.Duration // a second later
+			want int // seconds, a second later
 		}{{w.begin, 1}, {w.begin, 2}, {w.end, 3}, {w.end, 3}, {w.begin, 4}, {w.end, 4}} {
 			step.do()
 			time.Sleep(time.Second)
-			if got := w.waited(); got != step.want*time.Second {
+			if got := w.waited(); got.Seconds() != float64(step.want) {
 				t.Errorf("%v, want %d s", got, step.want)
 			}
 		}
