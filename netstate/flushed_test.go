@@ -37,6 +37,19 @@ func TestReplaceAfterFlush(t *testing.T) {
 	}
 }
 
+// TestReplaceAfterABoot: what is known to have stood as the host was off has the bridge keep its MAC, as the first guest
+// does: it took that of a tap with a lower one, which went with that.
+func TestReplaceAfterABoot(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.Do("hb", func() error { return netstate.Replace(abroad(), abroad()) })
+	mac := func() string { return w.Run("hb", "ip", "-br", "link", "show", "br-guest") }
+	before := mac()
+	w.IP("hb", "link add low address 00:00:00:00:00:01 type veth peer name low2\nlink set low master br-guest\nlink set low up")
+	if after := mac(); after != before {
+		t.Errorf("the bridge was %s and is %s", before, after)
+	}
+}
+
 // TestUndoAfterFlush: where somebody took the notes away, the state that is known to have stood goes all
 // the same. Sysctls stay: what they were was in the notes.
 func TestUndoAfterFlush(t *testing.T) {

@@ -44,7 +44,7 @@ func set(stood, s State) error {
 	if err != nil {
 		return err
 	}
-	if err := b.recall(stood); err != nil {
+	if err := b.recall(stood, s.Bridge); err != nil {
 		return err
 	}
 	states, _, err := b.states()
@@ -54,11 +54,19 @@ func set(stood, s State) error {
 	return apply(b, s, b.trusts(states, s))
 }
 
-// recall notes again what is known to have stood, where somebody took the notes of it away.
-func (b book) recall(stood State) error {
+// recall notes again what is known to have stood, where somebody took the notes of it away, or a boot did. The bridge's
+// MAC is pinned before: of a guest that is noted it is, and a boot took that, too.
+func (b book) recall(stood State, bridge string) error {
 	about := chainAbout + stood.Guest
 	if len(b.chains[about]) > 0 || stood.Empty() {
 		return nil
+	}
+	states, _, err := b.states()
+	if err == nil && !used(states, bridge) {
+		_, err = newKernel().bridgeMAC(bridge, true)
+	}
+	if err != nil {
+		return err
 	}
 	b.chains[about] = append(notes(stood, nil), noteUnfinished(stood, nil))
 	p := newPage()
