@@ -34,14 +34,19 @@ func (f Found) YAML() string {
 	if len(f.Look) > 0 {
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "name: %s\nmemory: %s\nnics:\n", quote(d.Name), size(d.Memory))
+	fmt.Fprintf(&b, "name: %s\nmemory: %s\n", quote(d.Name), size(d.Memory))
+	if d.VCPUs > 0 {
+		fmt.Fprintf(&b, "vcpus: %d\n", d.VCPUs)
+	}
+	b.WriteString("nics:\n")
 	for _, n := range d.NICs {
 		fmt.Fprintf(&b, "  - {mac: %q, tap: %s}\n", n.MAC, quote(n.Tap))
 	}
 	fmt.Fprintf(&b, "qmp: %s\n", quote(d.QMP))
 	if d.Channel != "" {
 		fmt.Fprintf(&b, "channel: %s\n", quote(d.Channel))
-	} else {
+	}
+	if d.Channel == "" || len(d.Addresses) > 0 {
 		b.WriteString(addresses(d.Addresses))
 	}
 	if d.Agent != "" {
@@ -75,6 +80,9 @@ func addresses(all []migration.Address) string {
 	text := "addresses:\n"
 	for _, addr := range all {
 		text += fmt.Sprintf("  - {prefix: %q", addr.Prefix)
+		if addr.Home != "" {
+			text += fmt.Sprintf(", home: %s", quote(addr.Home))
+		}
 		if addr.Gateway.IsValid() {
 			text += fmt.Sprintf(", gateway: %q", addr.Gateway)
 		}

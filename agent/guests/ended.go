@@ -40,12 +40,12 @@ func (s *Set) ForgetEnded(g *Guest, why string, now time.Time) (kept bool, err e
 	return kept, err
 }
 
-// another says whether another guest of g's name is on its way here. The caller holds saving: whoever it is forgets,
+// another says whether another guest of g's name is on its way here: not g as it was waited for. The caller holds saving: whoever it is forgets,
 // after that, what is written now.
 func (s *Set) another(g *Guest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.any(func(o *Guest) bool { return o != g && o.Name() == g.Name() })
+	return s.any(func(o *Guest) bool { return o != g && o.Name() == g.Name() && o.Held().Dir != g.Held().Dir })
 }
 
 // DropEnded forgets that a guest of that name ended here, for good. was: there was something to forget.

@@ -112,8 +112,26 @@ func expectsAnother(s *Set, g *Guest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.byName, g.Name())
-	s.coming[leaves(g.Name())] = true
+	other := leaves(g.Name())
+	other.Remember(func(h *care.Held) { h.Dir += "3" })
+	s.coming[other] = true
 	return nil
+}
+
+// TestEndedAsItWasWaitedFor: a guest that was silent as its agent was started, and is gone then, is kept as any other.
+func TestEndedAsItWasWaitedFor(t *testing.T) {
+	s := In(filepath.Join(t.TempDir(), "guests"))
+	if err := s.Save(leaves("web")); err != nil {
+		t.Fatal(err)
+	}
+	s = In(s.dir)
+	waited := leaves("web")
+	s.ExpectAgain(waited)
+	s.NoteSilent(waited.Held())
+	s.Answers("web")
+	if kept, err := s.ForgetEnded(leaves("web"), "its QEMU is gone", time.Now()); !kept || err != nil {
+		t.Errorf("kept %v, %v", kept, err)
+	}
 }
 
 // TestDropEnded: what was kept goes by its name, once; a name that is none is no file's.

@@ -79,7 +79,7 @@ func whatWas(e care.Ended, host string) describe.Found {
 		"make sure that it runs nowhere else, and that no newer disks of it are on another host (`godwit history`), before you start it",
 	}
 	if d.QMP == "" { // it came here
-		look = append(look, "an agent ran it here by `start`; without -S and -incoming defer that boots it. Its words in braces, qmp and taps, and channel or addresses, are yours to fill in")
+		look = append(look, "an agent ran it here by `start`; without -S and -incoming defer that boots it. Its words in braces are yours to fill in as you type it, not in this file; qmp and taps, and channel or addresses, are in this file")
 		d.QMP, d.Addresses = "QMP-SOCKET", nil
 		if slices.ContainsFunc(d.Start, func(word string) bool { return strings.Contains(word, "{channel}") }) {
 			d.Channel = "CHANNEL-SOCKET"

@@ -3,7 +3,6 @@ package serve
 import (
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -30,16 +29,25 @@ func setClass(c class) {
 	if c != among {
 		attributes.Policy, attributes.Priority = unix.SCHED_FIFO, uint32(c)
 	}
-	threads, _ := os.ReadDir("/proc/self/task")
-	ids := make([]int, 0, len(threads)+1)
 	own := unix.Gettid()
+	if c == among {
+		_ = unix.SchedSetAttr(own, &attributes, 0)
+	}
+	for done := map[int]bool{own: true}; setOthers(done, &attributes); { // one that began meanwhile is as who began it
+	}
+	if c != among {
+		_ = unix.SchedSetAttr(own, &attributes, 0)
+	}
+}
+
+// setOthers sets the threads that are not done, and says whether there were any.
+func setOthers(done map[int]bool, attributes *unix.SchedAttr) (more bool) {
+	threads, _ := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
-		if id, err := strconv.Atoi(thread.Name()); err == nil && id != own {
-			ids = append(ids, id)
+		if id, err := strconv.Atoi(thread.Name()); err == nil && !done[id] {
+			_ = unix.SchedSetAttr(id, attributes, 0)
+			done[id], more = true, true
 		}
 	}
-	ids = slices.Insert(ids, min(int(c), 1)*len(ids), own)
-	for _, id := range ids {
-		_ = unix.SchedSetAttr(id, &attributes, 0)
-	}
+	return more
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/sysmon"
 	"godwit/lab/traffic/record"
 )
 
@@ -13,7 +14,10 @@ import (
 // all code is translated anew, and it would tell how long the run queue is, as the echo would.
 func Ticks() error {
 	setClass(before)
-	l := line{set: setClass}
+	l := line{set: func(c class) {
+		setClass(c)
+		_ = sysmon.Calm() // a change of class takes it back
+	}}
 	if err := serveTCP(context.Background(), record.PortTicks, func(c *conn, h record.Hello) error {
 		defer l.enter(h)()
 		return c.ticks(h)
