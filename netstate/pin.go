@@ -3,12 +3,39 @@ package netstate
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
+
+// used says whether the bridge is some guest's already, and its MAC pinned.
+func used(states map[string]State, bridge string) bool {
+	for _, s := range states {
+		if s.Bridge == bridge && !s.Empty() {
+			return true
+		}
+	}
+	return false
+}
+
+// bridgeMAC returns the bridge's MAC, pinned when asked: a bridge without a MAC of
+// its own takes the lowest of its ports, and would change it with the next tap.
+func (k *kernel) bridgeMAC(name string, pin bool) (net.HardwareAddr, error) {
+	link, err := k.link(name)
+	if err != nil {
+		return nil, err
+	}
+	if link.Type() != "bridge" {
+		return nil, fmt.Errorf("device %s: is no bridge but %s", name, link.Type())
+	}
+	if pin {
+		err = pinMAC(link)
+	}
+	return link.Attrs().HardwareAddr, wrap(err, "pin MAC of bridge %s", name)
+}
 
 // pinMAC makes the MAC that a bridge has its own. The kernel forgets all neighbours there whenever one is set, also
 // those that the operator made permanent, which are put back: in the same call, which a process that is killed has done

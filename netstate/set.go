@@ -357,32 +357,6 @@ func remember(old map[string]string) []string {
 	return lines
 }
 
-// used says whether the bridge is some guest's already, and its MAC pinned.
-func used(states map[string]State, bridge string) bool {
-	for _, s := range states {
-		if s.Bridge == bridge && !s.Empty() {
-			return true
-		}
-	}
-	return false
-}
-
-// bridgeMAC returns the bridge's MAC, pinned when asked: a bridge without a MAC of
-// its own takes the lowest of its ports, and would change it with the next tap.
-func (k *kernel) bridgeMAC(name string, pin bool) (net.HardwareAddr, error) {
-	link, err := k.link(name)
-	if err != nil {
-		return nil, err
-	}
-	if link.Type() != "bridge" {
-		return nil, fmt.Errorf("device %s: is no bridge but %s", name, link.Type())
-	}
-	if pin {
-		err = pinMAC(link)
-	}
-	return link.Attrs().HardwareAddr, wrap(err, "pin MAC of bridge %s", name)
-}
-
 // tear puts every remembered sysctl back and takes the table out.
 func (b book) tear() error {
 	var errs []error

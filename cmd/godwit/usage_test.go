@@ -20,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent/api"
-	"godwit/agent/care"
 	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/lab/scenario"
@@ -275,7 +274,7 @@ func anAgent(t *testing.T) (socket string) {
 	answer("POST /v1/migrations/{id}/abort", nil)
 	answer("POST /v1/migrations/{id}/bandwidth", nil)
 	answer("POST /v1/guests/{name}/forget", nil)
-	answer("GET /v1/ended", []care.Ended{})
+	answer("GET /v1/ended", []any{})
 	answer("POST /v1/guests/{name}/forget-away", api.Forgotten{Guest: "web"})
 	mux.HandleFunc("POST /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusConflict)
