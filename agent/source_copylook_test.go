@@ -140,12 +140,8 @@ func stuckConnection(t *testing.T) (net.Listener, net.Conn) {
 	return ln, qemu
 }
 
-// stuckForwarder is one whose peer takes nothing, after all that can wait on the way to it does.
-func stuckForwarder(t *testing.T) *transfer.Source {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+// forwarderTo is one to a listener, which it closes, with both ends that it is between.
+func forwarderTo(t *testing.T, ln net.Listener) (s *transfer.Source, qemu, peer net.Conn) {
 	defer ln.Close()
 	path := filepath.Join(t.TempDir(), "out.sock")
 	s, err := transfer.ListenSource(t.Context(), path, nil, func(ctx context.Context, _ int) (net.Conn, error) {
@@ -155,16 +151,24 @@ func stuckForwarder(t *testing.T) *transfer.Source {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() }) //nolint:errcheck // it is cut off
-	qemu, err := net.Dial("unix", path)
-	if err != nil {
+	if qemu, err = net.Dial("unix", path); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { qemu.Close() })
-	peer, err := ln.Accept()
-	if err != nil {
+	if peer, err = ln.Accept(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { peer.Close() })
+	return s, qemu, peer
+}
+
+// stuckForwarder is one whose peer takes nothing, after all that can wait on the way to it does.
+func stuckForwarder(t *testing.T) *transfer.Source {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, qemu, _ := forwarderTo(t, ln)
 	stuck := make(chan struct{})
 	go func() {
 		defer close(stuck)

@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"context"
 	"io"
 	"net"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -66,25 +64,7 @@ func filledForwarder(t *testing.T) (*transfer.Source, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	path := filepath.Join(t.TempDir(), "out.sock")
-	s, err := transfer.ListenSource(t.Context(), path, nil, func(ctx context.Context, _ int) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", ln.Addr().String())
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() }) //nolint:errcheck // it is cut off
-	qemu, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { qemu.Close() })
-	peer, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { peer.Close() })
+	s, qemu, peer := forwarderTo(t, ln)
 	go io.Copy(qemu, zeros{}) //nolint:errcheck // until it is closed
 	return s, peer
 }
