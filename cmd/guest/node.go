@@ -212,7 +212,7 @@ func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (a
 		joins, err := follow.Await(ctx, p, &n.stayed, &n.moves, func(joined, total int) {
 			n.server.Emit(guest.Event{Name: guest.EventJoin, Call: id, Total: total, Joined: joined})
 		})
-		joins.LastMS = n.moves.Since(p.Addrs).Milliseconds()
+		joins.LastMS = max(joins.LastMS, n.moves.Since(p.Addrs).Milliseconds()) // both are at least so long ago
 		return joins, err
 	})(ctx, id, raw)
 }

@@ -46,6 +46,7 @@ type Figures struct {
 	Retransmits   uint32        // segments sent again since the beginning
 	Unanswered    uint8         // retransmissions of the oldest segment without an answer
 	Silent        time.Duration // since an acknowledgement came last
+	Exists        time.Duration // at least: since data went or came last, of which both begin with the socket
 	BytesAcked    uint64
 	BytesReceived uint64
 }
@@ -201,6 +202,7 @@ func tcpFigures(info []byte) Figures {
 	f := Figures{
 		RTT:           time.Duration(u32(68)) * time.Microsecond,
 		Silent:        time.Duration(u32(56)) * time.Millisecond,
+		Exists:        time.Duration(max(u32(44), u32(52))) * time.Millisecond,
 		Retransmits:   u32(100),
 		BytesAcked:    u64(120),
 		BytesReceived: u64(128),

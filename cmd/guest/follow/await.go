@@ -3,6 +3,7 @@ package follow
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -38,6 +39,7 @@ type watch struct {
 	used    []uint8
 	nudges  int
 	came    time.Time // when somebody joined last; the start, before
+	last    time.Time // when the last of the joined came, by the kernel's list; zero: not known
 	told    time.Time // when those that are behind were told again last
 	listing time.Duration
 	quick   time.Duration // the quickest listing
@@ -178,7 +180,7 @@ func (w *watch) list() error {
 		}
 	}
 	before := w.behind
-	w.aside = 0
+	w.aside, w.last = 0, time.Time{}
 	w.behind, w.never, w.again = make(map[uint32]mptcp.Connection), make(map[uint32]mptcp.Connection), make(map[uint32]bool)
 	alive := make(map[uint32]bool, len(connections))
 	for _, c := range connections {
@@ -191,7 +193,10 @@ func (w *watch) list() error {
 			} else if c.On(w.params.Old) {
 				w.joined[c.Token] = true
 			}
-			w.crowded = w.crowded || w.joined[c.Token] && fills(c, w.params.Addrs)
+			if w.joined[c.Token] {
+				w.crowded = w.crowded || fills(c, w.params.Addrs)
+				w.last = latest(w.last, begin.Add(-existed(c, w.params.Addrs)))
+			}
 		case !c.On(w.params.Old, mptcp.StateEstablished, mptcp.StateCloseWait):
 		case c.Fallback:
 			w.never[c.Token] = c
@@ -213,9 +218,30 @@ func (w *watch) list() error {
 	return nil
 }
 
+// existed is for how long c has a subflow on one of addrs, at least. What the kernel knows of its age is nearer to the
+// truth than when the event was heard: an emulated guest has other work for tens of milliseconds.
+func existed(c mptcp.Connection, addrs []netip.Addr) (age time.Duration) {
+	for _, s := range c.Subflows {
+		if s.State == mptcp.StateEstablished && slices.Contains(addrs, s.Local.Addr()) {
+			age = max(age, s.Exists)
+		}
+	}
+	return age
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 func (w *watch) outcome() guest.Joins {
 	joins := guest.Joins{Total: w.total(), Joined: len(w.joined), Ended: len(w.ended), Endpoints: w.used,
 		WaitedMS: time.Since(w.start).Milliseconds()}
+	if !w.last.IsZero() {
+		joins.LastMS = time.Since(w.last).Milliseconds()
+	}
 	for _, group := range []map[uint32]mptcp.Connection{w.never, w.behind} {
 		for _, c := range group {
 			if len(joins.Unable) == unableListed {
