@@ -3,6 +3,7 @@ package guests
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,24 +25,55 @@ func (s *Set) endedDir() string { return filepath.Join(filepath.Dir(s.dir), care
 
 func (s *Set) endedPath(name string) string { return filepath.Join(s.endedDir(), name+".json") }
 
-// ForgetEnded is Forget for a guest that has ended by itself, while no migration of it was under way: what it was is
-// kept, and kept says so. Nothing is of one that its source may still take back, nor of our images, whose command is
-// the agent's own.
-func (s *Set) ForgetEnded(g *Guest, why string, now time.Time) (kept bool, err error) {
-	h := g.Held()
-	err = s.forget(g, func() error {
-		if h.Unheard != nil || h.Description.QMP == "" && len(h.Description.Start) == 0 || s.another(g) {
-			return nil
-		}
-		err := statefile.Write(s.endedPath(g.Name()), care.Ended{Description: h.Description, Addresses: h.Addresses, At: now, Why: why})
-		kept = err == nil
-		return errors.Join(err, s.boundEnded())
-	})
-	return kept, err
+// end is that of a guest.
+type end struct {
+	of  *Guest
+	at  time.Time
+	why string
 }
 
-// another says whether another guest of g's name is on its way here: not g as it was waited for. The caller holds saving: whoever it is forgets,
-// after that, what is written now.
+// ForgetEnded is Forget for a guest that has ended by itself: what it was is kept, and kept says so. Nothing is of one
+// that its source may still take back, nor of our images, whose command is the agent's own. Where it cannot be written
+// down, what was written down of the guest stays: CatchUp tries it again, and so does the next agent.
+func (s *Set) ForgetEnded(g *Guest, why string, now time.Time) (kept bool, err error) {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	return s.forgetEnded(end{g, now, why})
+}
+
+func (s *Set) forgetEnded(e end) (kept bool, err error) {
+	h, bounded := e.of.Held(), error(nil)
+	err = s.forget(e.of, func() error {
+		if h.Unheard != nil || h.Description.QMP == "" && len(h.Description.Start) == 0 || s.another(e.of) {
+			return nil
+		}
+		if err := statefile.Write(s.endedPath(e.of.Name()), care.Ended{Description: h.Description, Addresses: h.Addresses, At: e.at, Why: e.why}); err != nil {
+			if s.unkept[e.of.Name()].of != e.of { // else who saw its end first knew more
+				s.unkept[e.of.Name()] = e
+			}
+			return err
+		}
+		kept, bounded = true, s.boundEnded()
+		return nil
+	})
+	return kept, errors.Join(err, bounded)
+}
+
+// keepUnkept tries again what could not be kept.
+func (s *Set) keepUnkept() (err error) {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	again := slices.Collect(maps.Values(s.unkept))
+	clear(s.unkept) // what cannot be written comes back
+	for _, e := range again {
+		_, kerr := s.forgetEnded(e)
+		err = errors.Join(err, kerr)
+	}
+	return err
+}
+
+// another says whether another guest of g's name is on its way here: not g as it was waited for. The caller holds
+// saving: whoever it is forgets, after that, what is written now.
 func (s *Set) another(g *Guest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +84,13 @@ func (s *Set) another(g *Guest) bool {
 func (s *Set) DropEnded(name string) (was bool, err error) {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	return s.dropEnded(name)
+	e, unkept := s.unkept[name]
+	if unkept {
+		delete(s.unkept, name)
+		err = s.forget(e.of, func() error { return nil })
+	}
+	was, derr := s.dropEnded(name)
+	return was || unkept, errors.Join(err, derr)
 }
 
 func (s *Set) dropEnded(name string) (was bool, err error) {

@@ -1,6 +1,7 @@
 package guests
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -134,6 +135,81 @@ func TestEndedAsItWasWaitedFor(t *testing.T) {
 	}
 }
 
+// cannotKeep has guest web end while it cannot be written down that it has.
+func cannotKeep(t *testing.T) (s *Set, mend func() error) {
+	t.Helper()
+	s = In(filepath.Join(t.TempDir(), "guests"))
+	g := leaves("web")
+	if err := errors.Join(s.Save(g), os.WriteFile(s.endedDir(), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := s.ForgetEnded(g, "it powered off", time.Now()); kept || err == nil || s.Has(g) || s.NameFree("web") != nil {
+		t.Fatalf("kept %v, %v; under care %v", kept, err, s.Has(g))
+	}
+	return s, func() error { return os.Remove(s.endedDir()) }
+}
+
+// TestEndedCannotBeKept: where it cannot be written down that a guest has ended, as on a disk that is full, what was
+// written down of the guest stays until it can be, for this agent or the next.
+func TestEndedCannotBeKept(t *testing.T) {
+	for why, again := range map[string]func(s *Set) error{
+		"it powered off": func(s *Set) error { return s.CatchUp() },
+		"its QEMU is gone": func(s *Set) error {
+			next := In(s.dir)
+			held, errs := next.Remembered()
+			if len(held) != 1 || len(errs) > 0 {
+				t.Fatalf("what was written down of it: %v, %v", held, errs)
+			}
+			_, err := next.ForgetEnded(New(held[0], nil), "its QEMU is gone", time.Now())
+			return err
+		},
+	} {
+		s, mend := cannotKeep(t)
+		_, err := s.ForgetEnded(s.unkept["web"].of, "it ended", time.Now()) // which is known already
+		if err == nil || again(s) == nil || again(s) == nil {
+			t.Errorf("%s: nobody hears that it cannot be kept", why)
+		}
+		if err := errors.Join(mend(), again(s)); err != nil {
+			t.Error(why, err)
+		}
+		if all, err := s.Ended(); err != nil || len(all) != 1 || all[0].Why != why {
+			t.Errorf("%s: kept %+v, %v", why, all, err)
+		}
+		if held, errs := s.Remembered(); len(held) > 0 || len(errs) > 0 {
+			t.Errorf("%s: left %v, %v", why, held, errs)
+		}
+	}
+}
+
+// TestEndedIsOldBeforeItIsKept: what could not be written down of a guest that ended is not, later on, where one of its
+// name comes, or is here, by then; nor does what is written down of that one go.
+func TestEndedIsOldBeforeItIsKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		then func(s *Set) error
+		left int // guests that are written down
+	}{
+		"another came, and is gone": {func(s *Set) error {
+			if was, err := s.DropEnded("web"); err != nil || !was {
+				return fmt.Errorf("dropped %v, %w", was, err)
+			}
+			return nil
+		}, 0},
+		"another is being started": {func(s *Set) error { return s.Begin(leaves("web")) }, 1},
+		"another is here":          {func(s *Set) error { return s.Save(leaves("web")) }, 1},
+	} {
+		s, mend := cannotKeep(t)
+		if err := errors.Join(mend(), c.then(s), s.CatchUp()); err != nil {
+			t.Error(name, err)
+		}
+		if names := endedNames(t, s); len(names) > 0 {
+			t.Errorf("%s: kept %v", name, names)
+		}
+		if held, errs := s.Remembered(); len(held) != c.left || len(errs) > 0 {
+			t.Errorf("%s: left %v, %v", name, held, errs)
+		}
+	}
+}
+
 // TestDropEnded: what was kept goes by its name, once; a name that is none is no file's.
 func TestDropEnded(t *testing.T) {
 	s := In(filepath.Join(t.TempDir(), "guests"))
@@ -151,6 +227,28 @@ func TestDropEnded(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(s.endedDir(), "..", "db.json")); err != nil || len(endedNames(t, s)) > 0 {
 		t.Errorf("left %v, %v", endedNames(t, s), err)
+	}
+}
+
+// TestEndedThatStays: one that cannot be removed, though it is the oldest, has no other be tried again.
+func TestEndedThatStays(t *testing.T) {
+	s := In(filepath.Join(t.TempDir(), "guests"))
+	for n := range mostEnded {
+		ends(t, s, leaves(fmt.Sprintf("web%03d", n)), time.Now())
+	}
+	stays, at := s.endedPath("web000"), time.Unix(1e9, 0)
+	if err := errors.Join(os.Remove(stays), os.MkdirAll(filepath.Join(stays, "x"), 0o700), os.Chtimes(stays, at, at)); err != nil {
+		t.Fatal(err)
+	}
+	g := leaves("last")
+	if err := s.Save(g); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := s.ForgetEnded(g, "it powered off", time.Now()); !kept || err == nil {
+		t.Errorf("kept %v, %v", kept, err)
+	}
+	if held, errs := s.Remembered(); len(held) > 0 || len(errs) > 0 || s.CatchUp() != nil {
+		t.Errorf("it is not forgotten: %v, %v", held, errs)
 	}
 }
 

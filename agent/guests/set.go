@@ -27,11 +27,12 @@ type Set struct {
 	silent map[string]care.Held // that an earlier agent had under care, and whose QEMUs do not answer yet; by name
 
 	unsaved map[string]*Guest // whose last change is not on the disk; under saving
+	unkept  map[string]end    // of guests that were to be kept as ended, and are not yet; by name, under saving
 }
 
 // In are no guests yet, nor read what an earlier agent wrote down in dir: Remembered.
 func In(dir string) *Set {
-	return &Set{dir: dir, byName: map[string]*Guest{}, coming: map[*Guest]bool{}, silent: map[string]care.Held{}, unsaved: map[string]*Guest{}}
+	return &Set{dir: dir, byName: map[string]*Guest{}, coming: map[*Guest]bool{}, silent: map[string]care.Held{}, unsaved: map[string]*Guest{}, unkept: map[string]end{}}
 }
 
 // Find is the guest of that name that is under care. The error says which there are, or why it may be here and is not.

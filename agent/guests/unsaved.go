@@ -22,6 +22,7 @@ func (s *Set) write(g *Guest) error {
 	}
 	if err == nil {
 		delete(s.unsaved, g.Name())
+		delete(s.unkept, g.Name())
 		return nil
 	}
 	s.unsaved[g.Name()] = g
@@ -38,5 +39,5 @@ func (s *Set) CatchUp() error {
 	for _, g := range waiting {
 		err = errors.Join(err, s.SaveIfHere(g))
 	}
-	return err
+	return errors.Join(err, s.keepUnkept())
 }

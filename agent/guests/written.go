@@ -24,7 +24,11 @@ func (s *Set) Begin(g *Guest) error {
 	defer s.saving.Unlock()
 	h := g.Held()
 	h.Starting = true
-	return statefile.Write(filepath.Join(s.dir, g.Name()+".json"), h)
+	err := statefile.Write(filepath.Join(s.dir, g.Name()+".json"), h)
+	if err == nil {
+		delete(s.unkept, g.Name())
+	}
+	return err
 }
 
 // Save adds g, or writes down what changed of it.
@@ -51,12 +55,15 @@ func (s *Set) SaveIfHere(g *Guest) error {
 
 // Forget ends the care of a guest. What was written down of another of that name stays. Who asks for guests does not
 // wait for the disk.
-func (s *Set) Forget(g *Guest) error { return s.forget(g, func() error { return nil }) }
-
-// forget is Forget; keep is asked first what is to be kept of it, where it is that guest.
-func (s *Set) forget(g *Guest, keep func() error) error {
+func (s *Set) Forget(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
+	return s.forget(g, func() error { return nil })
+}
+
+// forget is Forget. keep is called first where it is that guest of whom something was written down, which stays where
+// keep fails. The caller holds saving.
+func (s *Set) forget(g *Guest, keep func() error) error {
 	s.mu.Lock()
 	here := s.byName[g.Name()]
 	if here == g {
@@ -66,9 +73,12 @@ func (s *Set) forget(g *Guest, keep func() error) error {
 	path := filepath.Join(s.dir, g.Name()+".json")
 	var h care.Held
 	if here != g && (here != nil || statefile.Read(path, &h) != nil || h.Dir != g.Held().Dir) {
-		return nil
+		return nil //nolint:nilerr // what cannot be read stays
 	}
-	return errors.Join(keep(), removeGuest(path))
+	if err := keep(); err != nil {
+		return err
+	}
+	return removeGuest(path)
 }
 
 // removeGuest is statefile.Remove. Tests have a slower disk.
