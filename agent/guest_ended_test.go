@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -13,7 +14,9 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/guests"
 	"godwit/agent/journal"
+	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -33,7 +36,7 @@ func endedWeb(t *testing.T, a *Agent) *guests.Guest {
 }
 
 // TestEndedGuestIsKept: what a guest was that has ended where it was under care is kept, however that is found, and the
-// log says so. Of one that ended while it moved, or that a person ends, nothing is: its disks elsewhere may be newer.
+// log says so. Of one that ended where it had come to before that was over, or that a person ends, nothing is.
 func TestEndedGuestIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*testing.T, *Agent, *guests.Guest)
@@ -56,15 +59,7 @@ func TestEndedGuestIsKept(t *testing.T) {
 				t.Error(err)
 			}
 		}, false},
-		"as it was to leave": {func(t *testing.T, a *Agent, g *guests.Guest) {
-			m := &outgoing{a: a, plan: migration.Plan{ID: "m-00000002", Guest: "web", From: "rome", To: "oslo"}, guest: g, work: &sourceWork{}}
-			m.rec, m.state = record.New("rome", m.plan, time.Now()), migration.Source{Course: migration.Ended, Outcome: migration.Aborted}
-			var err error
-			if m.log, err = journal.Create(a.config.StatePath("journal"), m.plan.ID); err != nil {
-				t.Fatal(err)
-			}
-			a.closeSource(m)
-		}, false},
+		"as it was to leave": {func(t *testing.T, a *Agent, g *guests.Guest) { a.closeSource(leavesAt(t, a, g, migration.SeedDisks)) }, true},
 		"a person ends it": {func(t *testing.T, a *Agent, g *guests.Guest) {
 			if err := a.stopGuest(t.Context(), g); err != nil {
 				t.Error(err)
@@ -81,6 +76,104 @@ func TestEndedGuestIsKept(t *testing.T) {
 				t.Errorf("kept %+v, %v; said %s", all, err, said.String())
 			}
 		})
+	}
+}
+
+// leavesAt is the migration of a guest to oslo that has come to nothing, from as far as an effect.
+func leavesAt(t *testing.T, a *Agent, g *guests.Guest, at migration.Effect) *outgoing {
+	t.Helper()
+	m := &outgoing{a: a, plan: migration.Plan{ID: "m-00000002", Guest: "web", From: "rome", To: "oslo"}, guest: g, work: &sourceWork{}}
+	m.rec, m.state = record.New("rome", m.plan, time.Now()), endedAt(at)
+	m.state.Problem = &migration.Problem{Code: migration.CodeHypervisor, Text: "oslo has no room"}
+	taken(t, g, m.plan.ID)
+	var err error
+	if m.log, err = journal.Create(a.config.StatePath("journal"), m.plan.ID); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestEndedAsItWasToLeave: what is kept of a guest whose QEMU is gone as its migration comes to nothing says how it
+// ended, and by which migration: where that had let it go, disks elsewhere may be newer. Nothing is of one that runs
+// where it was to go, or that another migration has.
+func TestEndedAsItWasToLeave(t *testing.T) {
+	const gone, lost = "its QEMU ended", "its QEMU was gone as the agent was started"
+	for name, c := range map[string]struct {
+		at   migration.Effect
+		lost bool
+		also func(m *outgoing)
+		why  string // "": nothing is kept
+	}{
+		"in the check":     {at: migration.CheckThere, why: gone + ", as migration m-00000002 to oslo was under way"},
+		"in the seed":      {at: migration.SeedDisks, why: gone + ", as migration m-00000002 to oslo was under way"},
+		"with its host":    {at: migration.SeedDisks, lost: true, why: lost + ", as migration m-00000002 to oslo was under way"},
+		"once it was over": {migration.SeedDisks, true, func(m *outgoing) { m.over = true }, lost + ", after migration m-00000002 to oslo had ended"},
+		"it was declined":  {at: migration.Release, why: gone + ", as migration m-00000002 to oslo was under way; it had been let go, and oslo may have newer disks of it, set aside by that migration: oslo has no room"},
+		"it was given up there": {migration.AwaitLanding, true, func(m *outgoing) { m.state.Problem = nil },
+			lost + ", as migration m-00000002 to oslo was under way; it had been let go, and oslo may have newer disks of it, set aside by that migration"},
+		"it runs there":          {migration.SeedDisks, true, func(m *outgoing) { m.runsThere = true }, ""},
+		"it went":                {migration.CleanSource, true, func(m *outgoing) { m.state.Outcome = migration.Completed }, ""},
+		"another of its name is": {migration.SeedDisks, true, func(m *outgoing) { m.aside = true }, ""},
+	} {
+		a := startedAgain(t)
+		g := endedWeb(t, a)
+		if c.lost { // as forgetLost has it
+			a.guests = guests.In(a.config.StatePath("guests"))
+			g = guests.New(g.Held(), nil)
+			a.guests.ExpectAgain(g)
+		}
+		m := leavesAt(t, a, g, c.at)
+		if c.also != nil {
+			c.also(m)
+		}
+		a.closeSource(m)
+		all, err := a.guests.Ended()
+		if err != nil || (len(all) == 1) != (c.why != "") || len(all) == 1 && (all[0].Why != c.why || all[0].Description.Disks[0].Path != g.Held().Description.Disks[0].Path) {
+			t.Errorf("%s: kept %+v, %v, want why %q", name, all, err, c.why)
+		}
+		if held, errs := a.guests.Remembered(); !m.aside && m.state.Outcome != migration.Completed && (len(held) > 0 || len(errs) > 0) {
+			t.Errorf("%s: under care is %+v, %v", name, held, errs)
+		}
+	}
+}
+
+// TestEndedWithItsHostInTheSeed: of a guest whose host reboots while its disks are copied, or whose copy had come to
+// nothing, one end is kept; and none where its destination says that it went there, as where STATE is of a backup.
+func TestEndedWithItsHostInTheSeed(t *testing.T) {
+	const gone = "its QEMU was gone as the agent was started, "
+	for name, c := range map[string]struct {
+		state   migration.Source
+		landing migration.Landing
+		why     string // "": nothing is kept
+	}{
+		"its destination does not know it": {sourceDoing(t, migration.SeedDisks), "", gone + "as migration m-00000002 to oslo was under way"},
+		"its destination refused it":       {sourceDoing(t, migration.SeedDisks), migration.Gone, gone + "as migration m-00000002 to oslo was under way"},
+		"it runs there":                    {sourceDoing(t, migration.SeedDisks), migration.Landed, ""},
+		"it was over":                      {endedAt(migration.SeedDisks), "", gone + "after migration m-00000002 to oslo had ended"},
+	} {
+		a := startedAgain(t)
+		endedWeb(t, a)
+		a.guests = guests.In(a.config.StatePath("guests"))
+		a.links["oslo"] = linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if c.landing == "" || !strings.HasSuffix(r.URL.Path, "/landing") {
+				peer.Answer(w, nil, &migration.Problem{Code: migration.CodeInternal, Text: "nothing is known of it"})
+				return
+			}
+			peer.Answer(w, talk.LandingAnswer{Landing: c.landing}, nil)
+		}))
+		journalOf(t, a, "m-00000002", journalled("m-00000002", "oslo", c.state))
+		a.resumeMigrations(a.ctx, a.readopt(a.ctx))
+		a.actors.Wait()
+		all, err := a.guests.Ended()
+		if err != nil || (len(all) == 1) != (c.why != "") || len(all) == 1 && all[0].Why != c.why {
+			t.Errorf("%s: kept %+v, %v, want why %q", name, all, err, c.why)
+		}
+		if rep, ok, err := a.records.History("m-00000002"); !ok || err != nil || rep.Outcome != migration.Failed {
+			t.Errorf("%s: history %v, %v, %s", name, ok, err, rep.Outcome)
+		}
+		if held, errs := a.guests.Remembered(); len(held) > 0 || len(errs) > 0 || a.guests.NameFree("web") != nil {
+			t.Errorf("%s: its name is not free: %v, %v", name, held, errs)
+		}
 	}
 }
 

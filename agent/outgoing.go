@@ -37,7 +37,10 @@ type outgoing struct {
 
 	found bool // an earlier agent began it
 	aside bool // it has ended, and has nothing to do with its guest any more; see guestLeft
+	over  bool // an earlier agent ended it, and what it came to is all that is left to write down
 	lost  bool // an agent that was started again found the guest's QEMU gone, for sure, or another in its place
+
+	runsThere bool // though the journal has it here: see ifItRuns
 
 	process string // which one the guest's QEMU is, see processOf; "": not known
 

@@ -58,7 +58,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*guests.Guest) error {
 		a: a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, itself: itselfBy(j.Plan), state: j.State, log: log,
 		work: &sourceWork{skew: j.Skew, prepared: talk.Prepared{Coming: j.Coming, Home: j.Home}},
 		rec:  record.New(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
-		process: j.QEMU, nextMode: j.Next,
+		process: j.QEMU, nextMode: j.Next, over: j.State.Course == migration.Ended,
 	}
 	m.bandwidth.Set(j.Plan.Bandwidth)
 	m.work.needed.Store(j.Needed)
@@ -122,6 +122,7 @@ func (m *outgoing) ifItRuns(ctx context.Context, in migration.Input) migration.I
 		return in
 	}
 	if answer, err := m.askLanding(ctx); err == nil && answer.Runs() {
+		m.runsThere = true
 		in.Problem = &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
 			"guest %s is gone from here, and host %s says that it went there by this migration: this host's journal is of before the switch, as from a backup; see `godwit guest ls` there", m.plan.Guest, m.plan.To)}
 	}

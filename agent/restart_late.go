@@ -163,6 +163,6 @@ func (a *Agent) forgetLost(lost map[string]*guests.Guest) {
 			continue // it is forgotten when that ends
 		}
 		a.settleEnded(gone.Name())
-		a.forgetEndedGuest(gone, "its QEMU was gone as the agent was started")
+		a.forgetEndedGuest(gone, endOf(gone))
 	}
 }

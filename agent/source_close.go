@@ -65,10 +65,8 @@ func (a *Agent) closeSource(m *outgoing) {
 			outcome = migration.Failed // its QEMU was killed or broke; a guest that ends by itself is not lost by us
 		}
 		a.settleEnded(m.plan.Guest)
-		a.discard(m.guest)
-		if err := a.guests.Forget(m.guest); err != nil {
-			a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)
-		}
+		a.dismantle(m.guest)
+		m.forgetEnded()
 	default:
 		a.stopTicks(m.guest)
 		if runs = m.runsOn(); !runs {
