@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/lab/traffic"
 	"godwit/migration"
+	"godwit/netstate/mptcp"
+	"godwit/netstate/netns"
 )
 
 // By their rates montreal's private uplink has sanjose's public one opposite, and its public one that site's private
@@ -41,7 +44,8 @@ func sixes(all []config.Uplink) {
 }
 
 // TestUplinksByIPv6: a guest moves over uplinks by IPv6, alone and beside some by IPv4, and those of a private network,
-// which reach none of the others; each transfer takes all of the pairs that reach each other.
+// which reach none of the others; each transfer takes all of the pairs that reach each other. It comes again to where
+// it was, the way that it went and by way of a third site, and its client's connections get no more subflows by that.
 func TestUplinksByIPv6(t *testing.T) {
 	p := newTrial(t, sixUplinksWorld, func(_ string, c *config.Config) {
 		sixes(c.Uplinks)
@@ -56,13 +60,19 @@ func TestUplinksByIPv6(t *testing.T) {
 			ip daddr {100.64.2.0/24, 100.65.2.0/24} ip saddr {100.64.1.0/24, 100.65.0.0/24} drop
 		}
 	}`)
-	flows := p.begin("ticks", p.addresses("montreal")[0])
+	own := p.addresses("montreal")[0]
+	flows := append(p.begin("ticks", own), "phone now and then")
+	p.must(p.w.clients["phone"].Start(traffic.Flow{
+		Name: "phone now and then", Kind: traffic.Ticks, Target: own, MPTCP: true, Connections: 4, Every: 500 * time.Millisecond, Silent: true,
+	}))
+	p.oneSubflowEach("before it moved", "phone", 5, own)
 	for _, move := range []struct{ from, to, transfer, note string }{
 		{"montreal", "sanjose", "lanes", "as nothing is answered over private-public, public-private"},
 		{"sanjose", "montreal", "qemu-multifd", "as nothing is answered over public-private, private-public"},
 		{"montreal", "sanjose", "qemu-mptcp", "as nothing is answered over private-public, public-private"},
 		{"sanjose", "montreal", "mptcp", "as nothing is answered over public-private, private-public"},
 		{"montreal", "oslo", "lanes", ""},
+		{"oslo", "sanjose", "lanes", ""},
 	} {
 		p.from = move.from
 		rep := p.ends(p.began(migration.Request{Guest: "web", To: move.to, Transfer: move.transfer, Downtime: 2 * time.Second}), 90*time.Second)
@@ -70,6 +80,7 @@ func TestUplinksByIPv6(t *testing.T) {
 			t.Fatalf("%+v: %s, %v", move, rep.Outcome, rep.Problem)
 		}
 		p.w.moved("web", move.to)
+		p.oneSubflowEach(fmt.Sprintf("%+v", move), "phone", 5, rep.Next[0].Prefix.Addr())
 		want := []string{"six-six"}
 		if move.note != "" {
 			want = []string{"private-private", "public-public", "six-six"}
@@ -82,4 +93,33 @@ func TestUplinksByIPv6(t *testing.T) {
 		}
 	}
 	p.over(flows, true)
+}
+
+// oneSubflowEach waits until a client has so many MPTCP connections, each with one working subflow, as one with one
+// address opens, to addr: none is left to where the guest was.
+func (p *trial) oneSubflowEach(when, client string, connections int, addr netip.Addr) {
+	p.Helper()
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		var to [][]netip.Addr // of each connection
+		p.must(netns.Do(p.w.topo.Client(client).Namespace, func() error {
+			all, err := mptcp.Connections()
+			for _, c := range all {
+				var ends []netip.Addr
+				for _, s := range c.Subflows {
+					if s.State == mptcp.StateEstablished {
+						ends = append(ends, s.Remote.Addr())
+					}
+				}
+				to = append(to, ends)
+			}
+			return err
+		}))
+		others := slices.ContainsFunc(to, func(ends []netip.Addr) bool { return !slices.Equal(ends, []netip.Addr{addr}) })
+		if len(to) == connections && !others {
+			return
+		}
+		if time.Now().After(until) {
+			p.Fatalf("%s: the subflows of %s go to %v, want %d connections with one to %s each", when, client, to, connections, addr)
+		}
+	}
 }
