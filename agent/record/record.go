@@ -184,6 +184,9 @@ func (r *Record) Enter(p migration.Phase, at time.Time) { r.EnterAt(p, r.Stamp(a
 func (r *Record) EnterAt(p migration.Phase, at int64) {
 	r.mu.Lock()
 	entered := r.report.Enter(p, at)
+	if entered && p != "" {
+		at = r.report.Phases[len(r.report.Phases)-1].Start
+	}
 	r.mu.Unlock()
 	if entered && p != "" {
 		r.Add(Event{Kind: "phase", Phase: p, At: at})

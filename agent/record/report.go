@@ -261,13 +261,18 @@ func (r *Report) Longest() (what string, took time.Duration) {
 	return what, took
 }
 
-// Enter does so, and says whether the phase was another.
+// Enter does so, and says whether the phase was another. Handover begins as the guest runs at the destination, of which
+// its source hears later; and none begins before the one before it, though its end may have been heard first.
 func (r *Report) Enter(p migration.Phase, at int64) bool {
+	if p == migration.Handover && r.Resumed != 0 {
+		at = r.Resumed
+	}
 	if n := len(r.Phases); n > 0 {
 		last := &r.Phases[n-1]
 		if last.Name == p {
 			return false
 		}
+		at = max(at, last.Start)
 		if last.End == 0 {
 			last.End = at
 		}
