@@ -132,10 +132,10 @@ func TestFlowThatWasNotDue(t *testing.T) {
 // agent told no end.
 func TestBytesOfOneWithoutEnd(t *testing.T) {
 	phases := []record.PhaseSpan{{Name: migration.Copy, Start: 1}}
-	for _, outcome := range []migration.Outcome{"", migration.Completed} {
+	for _, outcome := range []migration.Outcome{"", migration.InDoubt, migration.Completed} {
 		out := report.Migration{WhyNull: map[string]string{}}
 		(&run{}).fillBytes(&out, &record.Report{Outcome: outcome, Phases: phases, WireBytes: map[string]int64{"x-x": 3900}})
-		if known := outcome != ""; (out.WireBytes != nil) != known || (out.WireBytesByPath != nil) != known || (out.DiskWireBytes != nil) != known || (out.WhyNull["wire_bytes"] == "") != known {
+		if known := outcome == migration.Completed; (out.WireBytes != nil) != known || (out.WireBytesByPath != nil) != known || (out.DiskWireBytes != nil) != known || (out.WhyNull["wire_bytes"] == "") != known {
 			t.Errorf("%q: %v, %v, %v", outcome, out.WireBytes, out.WireBytesByPath, out.WhyNull)
 		}
 	}
