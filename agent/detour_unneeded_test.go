@@ -233,6 +233,7 @@ func TestTellsWhoSendsInVain(t *testing.T) {
 		way := &detour.Detour{ID: "m-00000002-oslo", Guest: d.Guest, Peer: "oslo", Leased: true, Until: clock.Now().Add(time.Hour),
 			Visiting: []netstate.Visiting{{Addr: needs, Tunnel: "gwt-2"}, {Addr: gave, Tunnel: "gwt-2"}}}
 		place(a, way)
+		a.records.Add(record.New("rome", migration.Plan{ID: migrationOf(way.ID), Guest: d.Guest}, time.Now()))
 		plan := migration.Plan{ID: d.ID, Guest: d.Guest, To: "paris"}
 		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 		m.work.needed.Store(&c.needed)
@@ -318,6 +319,7 @@ func TestTellsOnWhoSendsForGood(t *testing.T) {
 		a, _, d := leasing(t)
 		place(a, &detour.Detour{ID: "m-00000002-oslo", Guest: d.Guest, Peer: "oslo", Leased: true, Until: until,
 			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.3.1.21"), Tunnel: "gwt-2"}}})
+		a.records.Add(record.New("rome", migration.Plan{ID: "m-00000002", Guest: d.Guest}, time.Now()))
 		plan := migration.Plan{ID: d.ID, Guest: d.Guest, To: "paris"}
 		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 		m.work.needed.Store(&detour.Needed{Lease: time.Hour})

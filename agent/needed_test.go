@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"time"
@@ -67,6 +68,43 @@ func TestTunnelDown(t *testing.T) {
 		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
 		if down := m.rec.Snapshot().TunnelDown != 0; down != c.down {
 			t.Errorf("%s: down %v", name, down)
+		}
+	}
+}
+
+// TestEndsTheLeaseOfTheMoveBefore: a guest that moves on within the lease of the move by which it came ends that lease
+// here, of which it is told as of any other, but where what came by it goes on over this host.
+func TestEndsTheLeaseOfTheMoveBefore(t *testing.T) {
+	old := netip.MustParseAddr("10.1.1.20")
+	for name, c := range map[string]struct {
+		change func(*detour.Detour)
+		needed detour.Needed
+		told   int
+	}{
+		"its home sends to where it goes": {func(*detour.Detour) {}, detour.Needed{Leased: []netip.Addr{old}, Moved: []netip.Addr{old}, Lease: time.Hour}, 1},
+		"nothing needs it":                {func(*detour.Detour) {}, detour.Needed{}, 1},
+		"it goes on over this host":       {func(*detour.Detour) {}, detour.Needed{Leased: []netip.Addr{old}, Lease: time.Hour}, 0},
+		"it had no lease":                 {func(d *detour.Detour) { d.Leased = false }, detour.Needed{}, 0},
+		"nothing took its tunnel":         {func(d *detour.Detour) { d.Visiting[0].Tunnel = "" }, detour.Needed{}, 0},
+	} {
+		a, _, d := leasing(t)
+		d.Visiting[0].Tunnel = d.Tunnel.Name
+		c.change(d)
+		place(a, d)
+		plan := migration.Plan{ID: "m-00000002", Guest: d.Guest, From: "rome", To: "oslo"}
+		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
+		m.work.needed.Store(&c.needed)
+		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
+		now, cut := context.WithCancel(t.Context())
+		cut()
+		told := 0
+		for _, e := range a.records.Find(d.ID).Watch(now, 0).Events {
+			if e.Name == migration.LeaseEnded {
+				told++
+			}
+		}
+		if rep, _ := a.records.Report(d.ID); told != c.told || (rep.TunnelDown != 0) != (c.told != 0) {
+			t.Errorf("%s: told %d times, down at %d", name, told, rep.TunnelDown)
 		}
 	}
 }

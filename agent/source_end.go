@@ -273,25 +273,29 @@ func (m *outgoing) tellInVain(n *detour.Needed) {
 // settleDetours ends this host's part in leading packets to the guest, as far as
 // no lease needs it. What the host asks for to which the guest has gone on by then (peerRepoint) is none of this.
 func (m *outgoing) settleDetours(ctx context.Context) error {
-	var ends []string
+	ends := map[string]bool{} // by id: whether the lease of an earlier move ends with it
 	n := m.work.needed.Load()
 	m.tellInVain(n)
 	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
+			lease := d.ID != m.detourID() && d.Leased && !d.NeedsNoTunnel()
 			if d.Guest == m.plan.Guest && len(d.Asked) == 0 && !n.Settle(d, m.plan.KeepsAddress()) {
-				ends = append(ends, d.ID)
+				ends[d.ID] = lease
 			}
 		}
 	})
-	for _, id := range ends {
+	for id, lease := range ends {
 		err = errors.Join(err, m.a.detours.Remove(ctx, id))
+		if lease {
+			m.a.tunnelEnded(detour.Detour{ID: id, Guest: m.plan.Guest, Leased: true})
+		}
 	}
 	for _, addr := range m.plan.Held {
 		if n != nil && !slices.Contains(n.Leased, addr.Prefix.Addr()) {
 			m.a.book.Leave(m.plan.Guest, addr.Prefix.Addr())
 		}
 	}
-	if n != nil && len(n.Leased) == 0 || slices.Contains(ends, m.detourID()) {
+	if _, own := ends[m.detourID()]; own || n != nil && len(n.Leased) == 0 {
 		m.rec.Edit(func(r *record.Report) {
 			if r.TunnelDown == 0 {
 				r.TunnelDown = m.rec.Now()
