@@ -181,16 +181,20 @@ func (m *outgoing) undoSeed(ctx context.Context) error {
 	return blocks.DropMirrors(ctx)
 }
 
-// countDisks notes what the disks' streams have taken. Where a stream broke some of it waits in the kernel and
-// never left: it is no more than what did, where that was counted.
+// countDisks notes what the disks' streams have taken.
 func (m *outgoing) countDisks(carried int64) {
-	m.rec.Edit(func(r *record.Report) {
-		var left int64
-		for _, bytes := range r.WireBytes {
-			left += bytes
-		}
-		if r.DiskBytes = carried; left > 0 {
-			r.DiskBytes = min(carried, left)
-		}
-	})
+	m.rec.Edit(func(r *record.Report) { r.DiskBytes = ofDisks(r.WireBytes, carried) })
+}
+
+// ofDisks is what disks' streams, which have taken so much, have sent of all that left. Where a stream broke some of it
+// waits in the kernel and never left: it is no more than what did, where that was counted.
+func ofDisks(wire map[string]int64, carried int64) int64 {
+	var left int64
+	for _, bytes := range wire {
+		left += bytes
+	}
+	if left > 0 {
+		return min(carried, left)
+	}
+	return carried
 }

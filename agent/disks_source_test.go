@@ -58,28 +58,35 @@ type beginsMirrors struct {
 
 func (beginsMirrors) StartMirror(context.Context, vm.Mirror) error { return nil }
 
+// copiesDisks has disk, which is all that the guest has, copied to a host that has files for those.
+func copiesDisks(t *testing.T, disk vm.Disk, there []vm.Disk) *outgoing {
+	t.Helper()
+	public := []config.Uplink{{Name: "public", Address: loopback, Carries: "both"}}
+	a := bareAgent(t, &config.Config{Host: "rome", Uplinks: public, Peers: []config.Neighbour{{Host: "rome", Uplinks: public}}, Patience: 5 * time.Second})
+	a.ctx = t.Context()
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes"}
+	key := lanes.NewKey()
+	to := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: talk.Preparation{LaneKey: key},
+		guest: guests.New(care.Held{Dir: t.TempDir(), Description: config.Description{Disks: there}}, beginsMirrors{})}}
+	a.incoming = map[string]*incoming{plan.ID: to}
+	if err := to.exportDisks(t.Context()); err != nil { // none that QEMU takes in
+		t.Fatal(err)
+	}
+	from := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{laneKey: key, facts: vm.Facts{Disks: []vm.Disk{disk}}},
+		guest: guests.New(care.Held{Dir: t.TempDir(), Description: config.Description{Disks: []vm.Disk{{ID: disk.ID}}}}, beginsMirrors{}),
+		link:  peertest.Link(t, "paris", "rome", a.peerAPI(), to.serveDisk)}
+	if err := from.beginMirrors(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return from
+}
+
 // TestReadOnlyDisksAreCompared: what QEMU says is read-only the destination compares, and what it then says is what
 // comes of it.
 func TestReadOnlyDisksAreCompared(t *testing.T) {
 	seed := vm.Disk{ID: "seed", Size: 1 << 20, ReadOnly: true}
 	for want, has := range map[string][]vm.Disk{"": {seed}, "of its disk more host rome has not what paris sent": {seed, {ID: "more", Size: 1 << 20, ReadOnly: true}}} {
-		public := []config.Uplink{{Name: "public", Address: loopback, Carries: "both"}}
-		a := bareAgent(t, &config.Config{Host: "rome", Uplinks: public, Peers: []config.Neighbour{{Host: "rome", Uplinks: public}}, Patience: 5 * time.Second})
-		a.ctx = t.Context()
-		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes"}
-		key := lanes.NewKey()
-		to := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: talk.Preparation{LaneKey: key},
-			guest: guests.New(care.Held{Dir: t.TempDir(), Description: config.Description{Disks: has}}, beginsMirrors{})}}
-		a.incoming = map[string]*incoming{plan.ID: to}
-		if err := to.exportDisks(t.Context()); err != nil { // none that QEMU takes in
-			t.Fatal(err)
-		}
-		from := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{laneKey: key, facts: vm.Facts{Disks: []vm.Disk{seed}}},
-			guest: guests.New(care.Held{Dir: t.TempDir(), Description: config.Description{Disks: []vm.Disk{{ID: "seed"}}}}, beginsMirrors{}),
-			link:  peertest.Link(t, "paris", "rome", a.peerAPI(), to.serveDisk)}
-		if err := from.beginMirrors(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		from := copiesDisks(t, seed, has)
 		if err := from.compareCopied(t.Context()); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -38,7 +38,11 @@ func (m *outgoing) figures(next migration.Source) json.RawMessage {
 // sentSoFar is the report of a migration of which no more is kept than what it has sent, and by which clock it began.
 func (m *outgoing) sentSoFar() json.RawMessage {
 	rep := m.rec.Snapshot()
-	data, err := json.Marshal(rep.Anew(m.plan))
+	sent := rep.Anew(m.plan)
+	if w := m.work.mirrors; w != nil { // another try has none of them yet
+		sent.DiskBytes = ofDisks(sent.WireBytes, w.Carried())
+	}
+	data, err := json.Marshal(sent)
 	if err != nil {
 		return nil
 	}

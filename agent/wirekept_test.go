@@ -2,6 +2,9 @@ package agent
 
 import (
 	"context"
+	"encoding/binary"
+	"io"
+	"net"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/written"
 	"godwit/migration"
+	"godwit/transfer/nbd"
 	"godwit/vm"
 )
 
@@ -77,6 +81,42 @@ func TestWireOutlivesTheSource(t *testing.T) {
 		}
 		again.guest = guests.New(care.Held{}, quiet{gone{done: make(chan struct{})}})
 		again.newEpoch(migration.Source{Course: migration.Forward, Epoch: 3, Tries: 1})
+	}
+}
+
+// TestDiskBytesOutliveTheSource: what disks' streams had taken is known to the agent that is started again after one that
+// was killed in their copy, as long as nothing is sent again; it is no more than all that had left.
+func TestDiskBytesOutliveTheSource(t *testing.T) {
+	seed := vm.Disk{ID: "seed", Size: 1 << 20, ReadOnly: true}
+	for _, left := range []int64{70e6, 1, 0} { // by the uplinks; 0: it was not counted
+		m := copiesDisks(t, seed, []vm.Disk{seed})
+		qemu, err := net.Dial("unix", filepath.Join(m.guest.Held().Dir, "disks-out.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer qemu.Close()
+		if _, err := nbd.Ask(qemu, "seed"); err != nil {
+			t.Fatal(err)
+		}
+		write := append(binary.BigEndian.AppendUint32([]byte{0x25, 0x60, 0x95, 0x13, 0, 0, 0, 1, 23: 0}, 512), make([]byte, 512)...) // NBD_CMD_WRITE
+		if _, err := qemu.Write(write); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(qemu, make([]byte, 16)); err != nil { // its answer
+			t.Fatal(err)
+		}
+		m.work.mirrors.Close() // all is counted
+		want := m.work.mirrors.Carried()
+		if left != 0 {
+			m.rec.Edit(func(r *record.Report) { r.WireBytes = map[string]int64{"public-public": left} })
+			want = min(want, left)
+		}
+		again := record.New("paris", m.plan, time.Now())
+		again.Recall(m.sentSoFar())
+		rep := again.Snapshot()
+		if anew := rep.Anew(m.plan); want == 0 || rep.DiskBytes != want || anew.DiskBytes != 0 {
+			t.Errorf("%d had left: %d of disks, want %d; another try begins with %d", left, rep.DiskBytes, want, anew.DiskBytes)
+		}
 	}
 }
 
