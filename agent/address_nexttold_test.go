@@ -42,7 +42,7 @@ func isTold(t *testing.T, name string, n *hook.Subscriber, network, next string)
 }
 
 // TestHooksAreToldWhatTheGuestGot: hooks at the destination are told the addresses that the guest has by then, and not
-// those that were planned, of which somebody else may have one by now.
+// those that were planned, of which somebody else may have one by now. So is who asks for its report.
 func TestHooksAreToldWhatTheGuestGot(t *testing.T) {
 	for name, c := range map[string]struct {
 		comes         func(m *incoming)
@@ -64,6 +64,9 @@ func TestHooksAreToldWhatTheGuestGot(t *testing.T) {
 			t.Fatal(err)
 		}
 		isTold(t, name, n, c.network, c.next)
+		if rep := m.rec.Snapshot(); rep.Network != c.network || !slices.Equal(migration.Bare(rep.Next), []netip.Addr{netip.MustParseAddr(c.next)}) {
+			t.Errorf("%s: its report has %s, %v; want %s, %s", name, rep.Network, rep.Next, c.network, c.next)
+		}
 	}
 }
 

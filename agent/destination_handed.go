@@ -61,9 +61,8 @@ func (m *incoming) writeHanded() error {
 	if err := g.Announce(m.a.ctx, m.a.config); err != nil {
 		m.rec.Note("its LAN was not told where it is: " + err.Error())
 	}
-	now := m.rec.Now()
-	m.rec.Edit(func(r *record.Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
-	told := m.landed()
+	now, told := m.rec.Now(), m.landed()
+	m.rec.Edit(func(r *record.Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, told.Held, told.Next })
 	m.rec.Add(record.Event{Kind: "event", Name: migration.HandoverDone, At: now, Network: told.Network, Next: told.Next})
 	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.Enter(migration.Settle, time.Now())

@@ -140,7 +140,7 @@ func (r *Report) Plan() migration.Plan {
 	return migration.Plan{
 		ID: r.ID, Guest: r.Guest, Epoch: r.Epoch, From: r.From, To: r.To, Mode: r.Mode,
 		Transfer: r.Transfer, Network: r.Network, Held: r.Old, Next: r.Next,
-	}.Landed("", nil) // a report has the address that was meant, too
+	}.Landed("", nil) // one of before has the address that was meant
 }
 
 // Anew is the report of the same migration with nothing done yet but for what has left the uplinks: when it was asked
