@@ -106,14 +106,23 @@ func showPlan(c *cobra.Command, client *api.Client, req migration.Request) error
 	return nil
 }
 
-// printAddresses prints which address becomes which: the first of a family is the one that the guest goes by.
+// printAddresses prints which address becomes which: the first of a family is the one that the guest goes by. Of one
+// that came to nothing none does.
 func printAddresses(w io.Writer, rep record.Report) {
-	for _, next := range rep.Next {
-		was := ""
-		if i := slices.IndexFunc(rep.Old, func(o migration.Address) bool { return o.Prefix.Addr().Is4() == next.Prefix.Addr().Is4() }); i >= 0 {
-			was = rep.Old[i].Prefix.Addr().String() + " → "
+	plan := rep.Plan()
+	switch rep.Outcome {
+	case migration.Aborted, migration.Refused, migration.Failed:
+		return
+	}
+	for _, next := range plan.Next {
+		was, kept := "", ""
+		if i := slices.IndexFunc(plan.Held, func(o migration.Address) bool { return o.Prefix.Addr().Is4() == next.Prefix.Addr().Is4() }); i >= 0 {
+			was = plan.Held[i].Prefix.Addr().String() + " → "
 		}
-		fmt.Fprintf(w, "address   %s%s\n", was, next.Prefix.Addr())
+		if plan.KeepsAddress() {
+			was, kept = "", ", kept"
+		}
+		fmt.Fprintf(w, "address   %s%s%s\n", was, next.Prefix.Addr(), kept)
 	}
 }
 
