@@ -26,14 +26,16 @@ func TestDisksTakeNoMoreThanLeft(t *testing.T) {
 	for _, c := range []struct {
 		wire          map[string]int64
 		carried, want int64
+		uncounted     map[string]string
 	}{
-		{map[string]int64{"public-public": 500, "private-public": 73}, 650, 573},
-		{map[string]int64{"public-public": 700}, 650, 650},
-		{map[string]int64{}, 650, 650},
-		{nil, 650, 650},
+		{map[string]int64{"public-public": 500, "private-public": 73}, 650, 573, nil},
+		{map[string]int64{"public-public": 700}, 650, 650, nil},
+		{map[string]int64{}, 650, 650, nil},
+		{nil, 650, 650, nil},
+		{map[string]int64{"public-public": 500}, 650, 650, map[string]string{"private-public": "no meter"}},
 	} {
 		m, _ := budgeted(t, "precopy", 300*time.Millisecond, 0)
-		m.rec.Edit(func(r *record.Report) { r.WireBytes = c.wire })
+		m.rec.Edit(func(r *record.Report) { r.WireBytes, r.WireUncounted = c.wire, c.uncounted })
 		if m.countDisks(c.carried); m.rec.Snapshot().DiskBytes != c.want {
 			t.Errorf("%v left: %d of disks, want %d", c.wire, m.rec.Snapshot().DiskBytes, c.want)
 		}

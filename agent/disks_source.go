@@ -183,17 +183,17 @@ func (m *outgoing) undoSeed(ctx context.Context) error {
 
 // countDisks notes what the disks' streams have taken.
 func (m *outgoing) countDisks(carried int64) {
-	m.rec.Edit(func(r *record.Report) { r.DiskBytes = ofDisks(r.WireBytes, carried) })
+	m.rec.Edit(func(r *record.Report) { r.DiskBytes = ofDisks(r, carried) })
 }
 
 // ofDisks is what disks' streams, which have taken so much, have sent of all that left. Where a stream broke some of it
-// waits in the kernel and never left: it is no more than what did, where that was counted.
-func ofDisks(wire map[string]int64, carried int64) int64 {
+// waits in the kernel and never left: it is no more than what did, where that was counted, by every path.
+func ofDisks(r *record.Report, carried int64) int64 {
 	var left int64
-	for _, bytes := range wire {
+	for _, bytes := range r.WireBytes {
 		left += bytes
 	}
-	if left > 0 {
+	if left > 0 && len(r.WireUncounted) == 0 {
 		return min(carried, left)
 	}
 	return carried

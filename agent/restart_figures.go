@@ -40,7 +40,7 @@ func (m *outgoing) sentSoFar() json.RawMessage {
 	rep := m.rec.Snapshot()
 	sent := rep.Anew(m.plan)
 	if w := m.work.mirrors; w != nil { // another try has none of them yet
-		sent.DiskBytes = ofDisks(sent.WireBytes, w.Carried())
+		sent.DiskBytes = ofDisks(&sent, w.Carried())
 	}
 	data, err := json.Marshal(sent)
 	if err != nil {

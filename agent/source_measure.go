@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +53,11 @@ func (m *outgoing) countWire() {
 		return
 	}
 	wire := m.wireSince()
-	m.rec.Edit(func(r *record.Report) { r.WireBytes = wire })
+	uncounted := m.work.wire.Uncounted()
+	m.rec.Edit(func(r *record.Report) {
+		maps.Copy(uncounted, r.WireUncounted) // of earlier tries, too
+		r.WireBytes, r.WireUncounted = wire, uncounted
+	})
 }
 
 // wireTold is when what was sent was written down last, for an agent that is started again.

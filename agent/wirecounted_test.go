@@ -59,3 +59,26 @@ func TestWireOfItsTunnels(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// TestUncountedIsKept: that some of what was sent is not counted is in the report, over the next try and an agent's end.
+func TestUncountedIsKept(t *testing.T) {
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")
+	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{{Name: "public", Address: there, Carries: "both"}}}
+	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public", Address: here, Carries: "both"}}, Peers: []config.Neighbour{n}})
+	a.meters = uplinks.OpenMeters(a.config.Uplinks, a.log.Warn)
+	defer a.meters.Close()
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	m := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}}
+	want := map[string]string{"other": "an earlier try", "public-public": "uplink public: the configuration names no device of it"}
+	m.rec.Edit(func(r *record.Report) { r.WireUncounted = map[string]string{"other": want["other"]} })
+	m.beginWire()
+	defer m.work.wire.Leave()
+	m.countWire()
+	again := record.New("paris", plan, time.Now())
+	again.Recall(m.sentSoFar())
+	for _, rep := range []record.Report{m.rec.Snapshot(), again.Snapshot()} {
+		if !maps.Equal(rep.WireUncounted, want) {
+			t.Errorf("%q, want %q", rep.WireUncounted, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -184,6 +185,13 @@ func (r *run) fillBytes(out *report.Migration, rep *record.Report) {
 	case rep.WireBytes == nil:
 		out.DiskWireBytes = &rep.DiskBytes
 		out.WhyNull["wire_bytes"] = "the source's agent was started again"
+	case len(rep.WireUncounted) > 0:
+		noBytes(out, "of some paths it was not counted, see wire_bytes_by_path")
+		out.WireBytesByPath = maps.Clone(rep.WireBytes)
+		for path, why := range rep.WireUncounted {
+			delete(out.WireBytesByPath, path)
+			out.WhyNull["wire_bytes_by_path."+path] = why
+		}
 	default:
 		out.DiskWireBytes = &rep.DiskBytes
 		var sum int64

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -138,5 +139,24 @@ func TestBytesOfOneWithoutEnd(t *testing.T) {
 		if known := outcome == migration.Completed; (out.WireBytes != nil) != known || (out.WireBytesByPath != nil) != known || (out.DiskWireBytes != nil) != known || (out.WhyNull["wire_bytes"] == "") != known {
 			t.Errorf("%q: %v, %v, %v", outcome, out.WireBytes, out.WireBytesByPath, out.WhyNull)
 		}
+	}
+}
+
+// TestBytesOfPathsNotCounted: where what took some path is not known, neither is the sum, and no other path's bytes are it.
+func TestBytesOfPathsNotCounted(t *testing.T) {
+	rep := &record.Report{
+		Outcome: migration.Completed, Phases: []record.PhaseSpan{{Name: migration.Copy, Start: 1}},
+		WireBytes: map[string]int64{"x-x": 3900, "y-y": 5}, WireUncounted: map[string]string{"y-y": "no meter", "z-z": "no device"}, DiskBytes: 7,
+	}
+	out := report.Migration{WhyNull: map[string]string{}}
+	(&run{}).fillBytes(&out, rep)
+	if out.WireBytes != nil || out.DiskWireBytes != nil || out.WhyNull["wire_bytes"] == "" || out.WhyNull["disk_wire_bytes"] == "" {
+		t.Errorf("in all %v, of disks %v, %q", out.WireBytes, out.DiskWireBytes, out.WhyNull)
+	}
+	if !maps.Equal(out.WireBytesByPath, map[string]int64{"x-x": 3900}) || out.WhyNull["wire_bytes_by_path.y-y"] != "no meter" || out.WhyNull["wire_bytes_by_path.z-z"] != "no device" {
+		t.Errorf("%v, %q", out.WireBytesByPath, out.WhyNull)
+	}
+	if len(rep.WireBytes) != 2 {
+		t.Error("the agent's report has changed")
 	}
 }

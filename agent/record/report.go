@@ -107,8 +107,9 @@ type Report struct {
 	FirstTick      *Tick               `json:"first_tick,omitempty"` // at the destination
 	QEMUDowntimeMS *float64            `json:"qemu_downtime_ms"`
 	Rounds         int                 `json:"rounds"`
-	MemoryBytes    int64               `json:"memory_bytes"`       // of the guest's memory
-	WireBytes      map[string]int64    `json:"wire_bytes_by_path"` // null before anything is counted, and where an agent's end lost the count
+	MemoryBytes    int64               `json:"memory_bytes"`             // of the guest's memory
+	WireBytes      map[string]int64    `json:"wire_bytes_by_path"`       // null before anything is counted, and where an agent's end lost the count
+	WireUncounted  map[string]string   `json:"wire_uncounted,omitempty"` // paths of which WireBytes has not all, and why
 	DiskBytes      int64               `json:"disk_wire_bytes"`
 	Left           []string            `json:"left,omitempty"` // files of its disks at the source that are of no use any more: they are at the destination
 	Held           *int64              `json:"held_packets"`
@@ -147,7 +148,7 @@ func (r *Report) Plan() migration.Plan {
 // for is known, and by which clock.
 func (r *Report) Anew(plan migration.Plan) Report {
 	out := NewReport(plan, r.Requested)
-	out.Boot, out.Booted, out.WireBytes = r.Boot, r.Booted, r.WireBytes
+	out.Boot, out.Booted, out.WireBytes, out.WireUncounted = r.Boot, r.Booted, r.WireBytes, r.WireUncounted
 	return out
 }
 

@@ -18,12 +18,16 @@ type counter struct {
 	meter   *meter.Meter        // nil: no device of its name could be counted on, or there is none
 	tried   int                 // the index of the last device of its name that was to be, 0 of none
 	earlier map[meter.Key]int64 // bytes by devices before
+	unable  string              // why what leaves by the device there is now is not counted; "": it is, or there is none
 }
 
 const (
 	untried     = -1
 	mostEarlier = 1 << 14 // flows of devices before that are kept beside those of the last
 )
+
+// openMeter is what a device is counted by.
+var openMeter = meter.OpenRecent
 
 // follow counts on the device that there is now. Each that cannot be counted on is tried once, and told of.
 func (c *counter) follow(warn func(msg string, args ...any)) {
@@ -38,10 +42,13 @@ func (c *counter) follow(warn func(msg string, args ...any)) {
 		return
 	}
 	c.keep(warn)
-	c.tried = index
-	opened, err := meter.OpenRecent(c.uplink.Device)
+	c.tried, c.unable = index, ""
+	opened, err := openMeter(c.uplink.Device)
 	if err != nil {
 		warn("wire bytes are not counted", "uplink", c.uplink.Name, "error", err)
+		if index != 0 { // nothing leaves by a device that there is not
+			c.unable = err.Error()
+		}
 		return
 	}
 	if c.meter = opened; !first {

@@ -47,12 +47,14 @@ func (m *Meters) Close() {
 type Sent struct {
 	tunnels map[string]int64 // by the tunnels for memory, which no other migration has
 	rest    map[string]int64 // by what migrations to the same host do not tell apart
+
+	uncounted map[string]string // why what takes a path is not counted; of others it is
 }
 
 // Sent reads the meters: what was sent over paths so far. Of UDP only what tunnels to those ports carry
 // counts: the rest are guests' packets.
 func (m *Meters) Sent(paths []peer.Path, tunnels []uint16) *Sent {
-	out := &Sent{map[string]int64{}, map[string]int64{}}
+	out := &Sent{map[string]int64{}, map[string]int64{}, map[string]string{}}
 	if m == nil {
 		return out
 	}
@@ -61,9 +63,13 @@ func (m *Meters) Sent(paths []peer.Path, tunnels []uint16) *Sent {
 	for _, u := range m.uplinks {
 		c := m.byDevice[u.Device]
 		if c == nil {
+			out.not(u, paths, "the configuration names no device of it")
 			continue
 		}
 		c.follow(m.warn)
+		if c.unable != "" {
+			out.not(u, paths, c.unable)
+		}
 		counts, err := c.sent()
 		if err != nil {
 			m.warn("read meter", "uplink", u.Name, "error", err)
@@ -85,6 +91,15 @@ func (m *Meters) Sent(paths []peer.Path, tunnels []uint16) *Sent {
 		}
 	}
 	return out
+}
+
+// not notes why what leaves by an uplink is not counted.
+func (s *Sent) not(u config.Uplink, paths []peer.Path, why string) {
+	for _, p := range paths {
+		if p.Local == u.Address {
+			s.uncounted[p.Name] = "uplink " + u.Name + ": " + why
+		}
+	}
 }
 
 // protoUDP: tunnels travel in UDP.

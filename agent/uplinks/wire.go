@@ -12,6 +12,8 @@ type Wire struct {
 	before map[string]int64
 	start  *Sent
 	share  *WireShare // of what the meters count since start
+
+	uncounted map[string]string // paths of which some was not counted since, and why
 }
 
 // Begin counts from now on: before is what was sent until then, such as in earlier tries, and share what tells the
@@ -19,7 +21,7 @@ type Wire struct {
 func (w *Wire) Begin(before map[string]int64, now *Sent, share *WireShare) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.before, w.start, w.share = before, now, share
+	w.before, w.start, w.share, w.uncounted = before, now, share, latest(nil, now.uncounted)
 }
 
 // Begun says whether it counts.
@@ -35,17 +37,25 @@ func (w *Wire) Since(read func() *Sent) map[string]int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := read()
+	w.uncounted = latest(w.uncounted, now.uncounted)
 	part, anew := w.share.Settle()
 	out := sum(sum(w.before, w.start.tunnels, now.tunnels, 1), w.start.rest, now.rest, part)
 	if anew {
-		w.before, w.start = maps.Clone(out), &Sent{latest(w.start.tunnels, now.tunnels), latest(w.start.rest, now.rest)}
+		w.before, w.start = maps.Clone(out), &Sent{tunnels: latest(w.start.tunnels, now.tunnels), rest: latest(w.start.rest, now.rest)}
 	}
 	return out
 }
 
+// Uncounted are the paths of which what Since tells is not all, as some of what took them was not counted, and why.
+func (w *Wire) Uncounted() map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return latest(nil, w.uncounted)
+}
+
 // latest is what was read last of each path: a meter that could not be read now has counted on.
-func latest(before, now map[string]int64) map[string]int64 {
-	out := map[string]int64{}
+func latest[T any](before, now map[string]T) map[string]T {
+	out := map[string]T{}
 	maps.Copy(out, before)
 	maps.Copy(out, now)
 	return out
