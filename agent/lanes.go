@@ -154,6 +154,7 @@ func (m *outgoing) dataPath() *record.DataPath {
 		return nil
 	}
 	s := m.laneStats() // which may be the largest
+	m.notePlain(s.Paths)
 	return datapath.Figures(s, m.work.largestQueue)
 }
 

@@ -63,6 +63,26 @@ func (m *outgoing) spareLanes(all []peer.Path) []paths.Lane {
 // multipathName is what figures call the lane over all paths, and those beside it.
 const multipathName = "mptcp"
 
+// notePlain says once that memory goes by the spare lanes alone, as the one over all paths did not open in a try by
+// each: figures call them the same.
+func (m *outgoing) notePlain(lanes []paths.Path) {
+	if !m.plan.Multipath() || m.work.plainTold {
+		return
+	}
+	all, err := m.requirePaths()
+	if err != nil {
+		return
+	}
+	for _, p := range lanes {
+		if p.Stood || p.Lanes == 0 || p.Refused < len(all) {
+			continue
+		}
+		m.work.plainTold = true
+		m.rec.Note("transfer mptcp: its connection over all paths cannot be opened (" + p.Last +
+			"): memory goes by a plain connection of each path; does a firewall drop MPTCP, or the destination's port?")
+	}
+}
+
 // multipathLane is the one lane over all paths. Each time that it is opened, the next path
 // has its first subflow: the one before may be cut.
 func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {

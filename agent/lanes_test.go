@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,5 +149,41 @@ func TestRoundTripOfThePause(t *testing.T) {
 	}
 	if m.handLate(policy.Look{Goodput: 1 << 30, Tail: policy.PackedTail}); m.work.early {
 		t.Errorf("what is left is taken for too much: %v", m.rec.Snapshot().Notes)
+	}
+}
+
+// TestMultipathThatDoesNotOpen: where the connection of transfer mptcp over all paths opens in no try by any of them,
+// and the lanes beside it carry memory, that is noted, once; not what opens by another path, or had stood, or where
+// none works.
+func TestMultipathThatDoesNotOpen(t *testing.T) {
+	refused := paths.Path{Path: multipathName, Lanes: 2, Refused: 2, Last: "i/o timeout"}
+	with := func(change func(*paths.Path)) paths.Path {
+		p := refused
+		change(&p)
+		return p
+	}
+	for name, c := range map[string]struct {
+		transfer string
+		is       paths.Path
+		noted    bool
+	}{
+		"refused by each":  {"mptcp", refused, true},
+		"tried by one":     {"mptcp", with(func(p *paths.Path) { p.Refused = 1 }), false},
+		"it stood":         {"mptcp", with(func(p *paths.Path) { p.Stood = true }), false},
+		"nothing works":    {"mptcp", with(func(p *paths.Path) { p.Lanes = 0 }), false},
+		"a lane of a path": {"lanes", refused, false},
+	} {
+		m, n := budgeted(t, "precopy", 0, 0)
+		m.plan.Transfer = c.transfer
+		n.Uplinks = append(n.Uplinks, config.Uplink{Name: "second", Address: netip.MustParseAddr("127.0.0.2"), Carries: "migration"})
+		m.a.config.Uplinks, m.a.config.Peers = n.Uplinks, []config.Neighbour{n}
+		for _, last := range []string{c.is.Last, "no route to host"} {
+			c.is.Last = last
+			m.notePlain([]paths.Path{c.is})
+		}
+		notes := m.rec.Snapshot().Notes
+		if (len(notes) == 1) != c.noted || len(notes) > 1 || c.noted && !strings.Contains(notes[0], "cannot be opened (i/o timeout): memory goes by a plain connection of each path") {
+			t.Errorf("%s: %q", name, notes)
+		}
 	}
 }

@@ -81,7 +81,9 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 		askSoon(l.conn)
 		l.anew(now)
 	}
-	s.path(l.path)
+	if p := s.path(l.path); !l.spare {
+		p.Stood = true
+	}
 	s.changed.Broadcast()
 	s.mu.Unlock()
 

@@ -25,7 +25,10 @@ func (s *Sender) keepOpen(config Lane) {
 		s.mu.Lock()
 		over := s.bye != nil
 		if !over && !config.Spare {
-			s.path(config.Path).Last = err.Error()
+			p := s.path(config.Path)
+			if p.Last = err.Error(); !p.Stood {
+				p.Refused++
+			}
 		}
 		s.mu.Unlock()
 		if over {

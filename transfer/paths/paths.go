@@ -103,6 +103,8 @@ type Path struct {
 	RTT     time.Duration
 	Died    int    // lanes that ended while they were wanted
 	Last    string // why the last one ended, or could not be opened
+	Stood   bool   // one that is no spare one worked
+	Refused int    // tries to open one before that
 
 	lately meter
 }

@@ -178,3 +178,35 @@ func TestSpareAlone(t *testing.T) {
 		w.settle(count, size, 20*time.Second)
 	})
 }
+
+// TestSpareInPlaceOfAll: where no other lane opens a spare one carries all, and it is told that none stood, and how often
+// that was tried; once one has stood no more tries are counted.
+func TestSpareInPlaceOfAll(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		long, spare := newLink("mptcp", 20*time.Millisecond, 4<<20), newLink("mptcp", 20*time.Millisecond, 4<<20)
+		long.broken, spare.spare = true, true
+		w := newWorld(t, long, spare)
+		defer w.close()
+		until := func(is func(Path) bool) (p Path) {
+			for p = w.s.Stats().Paths[0]; !is(p); p = w.s.Stats().Paths[0] {
+				time.Sleep(time.Millisecond)
+			}
+			return p
+		}
+		const count, size = 20, 16 << 10
+		w.send(count, size)
+		w.settle(count, size, 20*time.Second)
+		if p := until(func(p Path) bool { return p.Refused > 2 }); p.Stood || p.Lanes != 1 || p.Died > 0 || p.Last != "no route to host" {
+			t.Errorf("where it cannot be opened: %+v", p)
+		}
+		long.set(func() { long.broken = false })
+		stood := until(func(p Path) bool { return p.Stood })
+		long.set(func() { long.broken = true })
+		long.kill()
+		died := until(func(p Path) bool { return p.Died > 0 })
+		time.Sleep(10 * time.Second) // in which it is tried again
+		if p := w.s.Stats().Paths[0]; !p.Stood || p.Refused != stood.Refused || p.Last == died.Last {
+			t.Errorf("where it stood: %+v", p)
+		}
+	})
+}
