@@ -45,12 +45,14 @@ func Leftovers(id string) []string {
 			left = append(left, fmt.Sprintf("process %d (%s)", pid, command(pid)))
 		}
 	}
-	if links, err := dump.Links(); err == nil {
-		for _, link := range links {
-			attrs := link.Attrs()
-			if strings.HasPrefix(attrs.Name, "gw"+id) || strings.Contains(attrs.Alias, namespacePrefix(id)) {
-				left = append(left, "device "+attrs.Name)
-			}
+	links, err := dump.Links()
+	if err != nil {
+		left = append(left, fmt.Sprintf("look for devices: %v", err))
+	}
+	for _, link := range links {
+		attrs := link.Attrs()
+		if strings.HasPrefix(attrs.Name, "gw"+id) || strings.Contains(attrs.Alias, namespacePrefix(id)) {
+			left = append(left, "device "+attrs.Name)
 		}
 	}
 	folder, prefix := filepath.Split(folderPrefix(id))
