@@ -1,0 +1,68 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"godwit/lab/scenario"
+	"godwit/netstate"
+	"godwit/netstate/netns"
+)
+
+// TestLeftoversAreNamed: each thing that agents left on a host is named.
+func TestLeftoversAreNamed(t *testing.T) {
+	guestsImage(t)
+	s, err := scenario.Parse(t.Name(), []byte(twoSites))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, stopReaper, err := begin(t.Context(), s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	montreal := r.w.agents["montreal"]
+	process := exec.Command("sleep", "600")
+	err = errors.Join(plantDevice(montreal, "gwt-left"), plantRoute(montreal, "10.99.0.0/24"), netns.Start(montreal.host.Namespace, process))
+	left := r.w.close(stopReaper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process.Wait() //nolint:errcheck // it was ended with its namespace
+	want := []string{
+		"host montreal: device gwt-left",
+		fmt.Sprintf("host montreal: process %d", process.Process.Pid),
+		"host montreal: route 10.99.0.0/24 dev br-guest table 254",
+	}
+	slices.Sort(left)
+	if diff := cmp.Diff(want, left); diff != "" {
+		t.Errorf("left behind (-want +got):\n%s", diff)
+	}
+}
+
+// plantDevice makes a device on a host that nobody there knows of.
+func plantDevice(a *hostAgent, name string) error {
+	return netns.Do(a.host.Namespace, func() error {
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}})
+	})
+}
+
+// plantRoute makes a route with our mark.
+func plantRoute(a *hostAgent, to string) error {
+	return netns.Do(a.host.Namespace, func() error {
+		dst, err := netlink.ParseIPNet(to)
+		if err != nil {
+			return err
+		}
+		bridge, err := netlink.LinkByName(a.host.Bridge)
+		if err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{Dst: dst, LinkIndex: bridge.Attrs().Index, Protocol: netstate.Protocol})
+	})
+}
