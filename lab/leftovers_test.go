@@ -13,9 +13,11 @@ import (
 	"godwit/lab/scenario"
 	"godwit/netstate"
 	"godwit/netstate/netns"
+	"godwit/netstate/tunnel"
 )
 
-// TestLeftoversAreNamed: each thing that agents left on a host is named.
+// TestLeftoversAreNamed: each thing that agents left on a host is named, and before that what belongs to nothing, which
+// its agent may take away as it ends. Of a host whose agent was killed nothing is said to belong to nothing.
 func TestLeftoversAreNamed(t *testing.T) {
 	guestsImage(t)
 	s, err := scenario.Parse(t.Name(), []byte(twoSites))
@@ -26,15 +28,21 @@ func TestLeftoversAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	montreal := r.w.agents["montreal"]
+	r.settling = 0
+	montreal, sanjose := r.w.agents["montreal"], r.w.agents["sanjose"]
 	process := exec.Command("sleep", "600")
-	err = errors.Join(plantDevice(montreal, "gwt-left"), plantRoute(montreal, "10.99.0.0/24"), netns.Start(montreal.host.Namespace, process))
-	left := r.w.close(stopReaper)
+	err = errors.Join(
+		plantDevice(montreal, "gwt-left", ""), plantDevice(montreal, "gwt-tunnel", tunnel.Alias), plantRoute(montreal, "10.99.0.0/24"),
+		plantDevice(sanjose, "gwt-tunnel", tunnel.Alias), sanjose.kill(), netns.Start(montreal.host.Namespace, process),
+	)
+	left := r.takeDown(t.Context(), stopReaper)
 	if err != nil {
 		t.Fatal(err)
 	}
 	process.Wait() //nolint:errcheck // it was ended with its namespace
 	want := []string{
+		"host montreal, before its agent ended: stray entry route 10.99.0.0/24 dev br-guest table 254: belongs to nothing",
+		"host montreal, before its agent ended: tunnel gwt-tunnel from migration m-tunnel: belongs to nothing",
 		"host montreal: device gwt-left",
 		fmt.Sprintf("host montreal: process %d", process.Process.Pid),
 		"host montreal: route 10.99.0.0/24 dev br-guest table 254",
@@ -46,9 +54,14 @@ func TestLeftoversAreNamed(t *testing.T) {
 }
 
 // plantDevice makes a device on a host that nobody there knows of.
-func plantDevice(a *hostAgent, name string) error {
+func plantDevice(a *hostAgent, name, alias string) error {
 	return netns.Do(a.host.Namespace, func() error {
-		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}})
+		link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+		err := netlink.LinkAdd(link)
+		if err == nil && alias != "" {
+			err = netlink.LinkSetAlias(link, alias)
+		}
+		return err
 	})
 }
 

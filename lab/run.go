@@ -46,6 +46,7 @@ type run struct {
 	ended  time.Time      // when that was
 
 	patience time.Duration // flowPatience, or a test's
+	settling time.Duration // ownerlessTime, or a test's
 
 	restoring atomic.Int32 // links that change back by themselves
 
@@ -95,7 +96,7 @@ func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Repor
 	}
 	timedOut := r.carryOut(ctx)
 	rep := r.assemble(ctx, timedOut)
-	rep.Leftovers = r.w.close(stopReaper)
+	rep.Leftovers = r.takeDown(context.WithoutCancel(ctx), stopReaper)
 	rep.Unmet = report.Check(s, rep)
 	if ctx.Err() != nil {
 		rep.Unmet = append(rep.Unmet, "the run was interrupted")
@@ -129,7 +130,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{}, never: map[*scenario.Step]bool{},
 		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{},
-		ending: make(chan struct{}), patience: flowPatience, handed: make(chan struct{}, 1),
+		ending: make(chan struct{}), patience: flowPatience, settling: ownerlessTime, handed: make(chan struct{}, 1),
 	}
 	// What is begun here lives to the end of the run: one that is interrupted is measured, too.
 	var life context.Context
