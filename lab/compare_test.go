@@ -32,6 +32,7 @@ func TestDamagedMemoryIsFound(t *testing.T) {
 	goOn := filepath.Join(p.w.dir, "go-on")
 	remove := p.script("montreal", migration.PreSourceSuspend, "10-waits", "until [ -e "+goOn+" ]; do sleep 0.05; done")
 	p.damages = true
+	before := p.inventory()
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Transfer: "lanes"})
 	p.reaches(id, string(migration.PreSourceSuspend))
 	p.damage("montreal", "sanjose")
@@ -42,6 +43,7 @@ func TestDamagedMemoryIsFound(t *testing.T) {
 	}
 	p.said("a damaged page", rep.Problem, migration.CodeHypervisor, "guest web", "sanjose", "pages differ, the first at pc.ram+0x")
 	t.Log(p.lines.lines)
+	p.untouchedBy("a damaged page", before, 5*time.Second)
 	g, err := p.guest("montreal", "web")
 	if err != nil || g.Status != "running" || p.gap() > 5*time.Second {
 		t.Errorf("the guest after that: %+v, %v", g, err)

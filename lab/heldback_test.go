@@ -29,14 +29,19 @@ guests:
 func TestHeldPacketsComeBack(t *testing.T) {
 	p := newTrial(t, heldBackWorld, func(string, *config.Config) {})
 	p.datagrams("plain", "web")
+	before := p.inventory()
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "stopcopy", Downtime: time.Minute})
 	p.reaches(id, string(migration.SourceSuspend))
 	time.Sleep(500 * time.Millisecond)
 	pid, err := p.w.agents["sanjose"].qemuPID(p.Context(), "web")
 	p.must(err)
 	p.must(syscall.Kill(pid, syscall.SIGKILL))
-	p.is("destination's QEMU killed in the switch", p.ends(id, 10*time.Second).Outcome, migration.Aborted)
-	p.allCame("plain", "destination's QEMU killed in the switch")
+	const killed = "destination's QEMU killed in the switch"
+	rep := p.ends(id, 10*time.Second)
+	p.is(killed, rep.Outcome, migration.Aborted)
+	p.said(killed, rep.Problem, migration.CodeHypervisor, "guest web", "sanjose")
+	p.untouchedBy(killed, before, 5*time.Second)
+	p.allCame("plain", killed)
 	p.comesBackFromHome()
 }
 
@@ -80,12 +85,17 @@ func (p *trial) comesBackFromHome() {
 	p.allCame("plain", "there") // the first that is held is the first frame at its tap: this site has no IPv6
 	p.delays(60 * time.Millisecond)
 	p.from = "sanjose"
+	before := p.inventory()
 	p.datagrams("plain", "web")
 	id := move("montreal")
 	p.did(id, "addresses come home") // a round trip of 240 ms and more is left until the flip
 	p.must(p.w.agents["sanjose"].client.Abort(p.Context(), id))
-	p.is("called off on the way home", p.ends(id, 10*time.Second).Outcome, migration.Aborted)
-	p.allCame("plain", "called off on the way home")
+	const calledOff = "called off on the way home"
+	rep := p.ends(id, 10*time.Second)
+	p.is(calledOff, rep.Outcome, migration.Aborted)
+	p.said(calledOff, rep.Problem, migration.CodeAsked, "aborted on request")
+	p.untouchedBy(calledOff, before, 5*time.Second)
+	p.allCame("plain", calledOff)
 }
 
 // delays sets the delay of every uplink.
