@@ -93,6 +93,9 @@ func Judge(c Cell, s Seen) []string {
 		complain("the guest is damaged: %s", s.Damaged)
 	}
 	bad = append(bad, judgeOutcome(c, s)...)
+	if !s.saysWhy() {
+		complain("said to be %s, and not why in one line: %q", s.Outcome, s.Problem)
+	}
 	if s.Word != "" && !c.Kind().Ends {
 		complain("a person had to decide: %s", s.Word)
 	}
@@ -109,6 +112,15 @@ func Judge(c Cell, s Seen) []string {
 // excused: connections need not live on of a guest that the fault ended, nor of one that
 // went back to the moment of its switch.
 func (s Seen) excused() bool { return s.Ended && len(s.Runs) == 0 || s.Word != "" }
+
+// saysWhy: of a migration that came to nothing one line says why.
+func (s Seen) saysWhy() bool {
+	switch s.Outcome {
+	case migration.Aborted, migration.Refused, migration.Failed:
+		return s.Problem != "" && !strings.ContainsAny(s.Problem, "\n\r") && !strings.Contains(s.Problem, "%!")
+	}
+	return true
+}
 
 // judgeOutcome compares what was said with where the guest is.
 func judgeOutcome(c Cell, s Seen) []string {

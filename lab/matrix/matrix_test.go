@@ -61,7 +61,7 @@ func TestOrderOfSome(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	moved := Seen{From: "a", To: "b", Outcome: migration.Completed, Runs: []string{"b"}, Connections: 3, Looks: 10}
-	back := Seen{From: "a", To: "b", Outcome: migration.Aborted, Runs: []string{"a"}, Connections: 3, Looks: 10}
+	back := Seen{From: "a", To: "b", Outcome: migration.Aborted, Problem: "cut", Runs: []string{"a"}, Connections: 3, Looks: 10}
 	with := func(s Seen, change func(*Seen)) Seen { change(&s); return s }
 	for name, c := range map[string]struct {
 		fault string
@@ -79,6 +79,8 @@ func TestJudge(t *testing.T) {
 		"connection lost":         {Cut20s, migration.Handover, with(moved, func(s *Seen) { s.Lost = []string{"ticks: reset"} }), "connections lost: ticks"},
 		"said one, did the other": {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Outcome = migration.Aborted }), "and the guest runs on b"},
 		"moved, runs at source":   {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Runs = []string{"a"} }), "and the guest runs on a"},
+		"no reason":               {Cut20s, migration.Copy, with(back, func(s *Seen) { s.Problem = "" }), "not why in one line"},
+		"two lines":               {Cut20s, migration.Copy, with(back, func(s *Seen) { s.Problem = "cut\nhere" }), "not why in one line"},
 		"never ended":             {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Outcome = migration.InDoubt }), "no outcome"},
 		"forgotten at once":       {KillSourceAgent, migration.Check, with(back, func(s *Seen) { s.Outcome = "" }), ""},
 		"forgotten later":         {KillSourceAgent, migration.Copy, with(back, func(s *Seen) { s.Outcome = "" }), "knows"},
