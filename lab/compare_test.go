@@ -55,6 +55,7 @@ func TestDamagedMemoryIsFound(t *testing.T) {
 	p.damages = false
 	rep = p.ends(p.began(migration.Request{Guest: "web", To: "sanjose", Transfer: "lanes"}), 40*time.Second)
 	p.is("without damage", rep.Outcome, migration.Completed)
+	p.ticksWhole()
 }
 
 // damage changes pages of the waiting QEMU that are what they are at the source: some of

@@ -106,6 +106,7 @@ func TestHooks(t *testing.T) {
 	if n := calls(); n != 5 { // refused; hangs, insecure: none; start, suspend, resume
 		t.Errorf("the subscriber was called %d times", n)
 	}
+	p.ticksWhole()
 }
 
 // holds moves the guest with a hook that takes 1.5 s, the example, and one that writes
@@ -242,6 +243,7 @@ func TestAbortInEachPhase(t *testing.T) {
 	p.said("after the switch", p.w.agents["montreal"].client.Abort(p.Context(), id), migration.CodeBusy, "handed over to sanjose")
 	p.is("after the switch", p.ends(id, 25*time.Second).Outcome, migration.Completed)
 	p.w.moved("web", "sanjose")
+	p.ticksWhole()
 }
 
 // abortAt calls a migration off plus after an event or phase, and the uplinks of the

@@ -54,6 +54,7 @@ func TestByKVM(t *testing.T) {
 			from, to = to, from
 		})
 	}
+	p.ticksWhole()
 }
 
 // accelerated checks that a host's one QEMU was started with an accelerator.

@@ -89,4 +89,5 @@ func TestPostcopyOutlivesAgents(t *testing.T) {
 		})
 		from, to = to, from
 	}
+	p.ticksWhole()
 }

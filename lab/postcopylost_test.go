@@ -25,9 +25,7 @@ func TestPostcopyOutlivesSourceQEMU(t *testing.T) {
 		t.Fatalf("%s, %v, %+v", rep.Outcome, rep.Problem, rep.PostCopy)
 	}
 	p.patterns("sanjose", "web")
-	if p.gap() >= time.Hour {
-		t.Error("the connection was lost")
-	}
+	p.ticksWhole()
 }
 
 // killsQEMU ends web's QEMU on a host.

@@ -59,9 +59,7 @@ func TestQEMUsOwnMPTCPTakesEveryPath(t *testing.T) {
 		}
 		p.from = req.To
 	}
-	if p.gap() >= time.Hour {
-		t.Error("the connection was lost")
-	}
+	p.ticksWhole()
 }
 
 // memoryLeft looks for what a migration made for its memory, a moment after it has ended.

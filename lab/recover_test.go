@@ -75,6 +75,7 @@ func TestTakenBack(t *testing.T) {
 		t.Error("the guest is under care in sanjose")
 	}
 	p.doubtEnds(&faults)
+	p.ticksWhole()
 }
 
 // doubtEnds cuts the next migration at the same moment, and mends it: the doubt ends by

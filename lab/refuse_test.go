@@ -71,6 +71,7 @@ func TestNothingChanged(t *testing.T) {
 	p.guestsThatEnd()
 	p.undone()
 	p.movesAfterAll()
+	p.ticksWhole()
 }
 
 // refusals are those that montreal's agent, or a healthy destination, gives.

@@ -38,6 +38,7 @@ func TestReportOutlivesAgents(t *testing.T) {
 		}
 		p.tellsAll(name, &rep, c.unknown)
 	}
+	p.ticksWhole()
 }
 
 // tellsAll checks a completed migration's report for figures that are not there, but for those that are

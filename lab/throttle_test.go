@@ -103,9 +103,7 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("predicted %+v", rep.Predicted)
 		}
 	})
-	if p.gap() >= time.Hour {
-		t.Error("the connection was lost")
-	}
+	p.ticksWhole()
 }
 
 // budgetThatCannotBeMet: mode precopy, where it may not throttle, gives a guest up that it cannot stop for so short,

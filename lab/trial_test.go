@@ -37,6 +37,8 @@ type trial struct {
 	from    string // whose agent leads migrations; "": montreal's
 	damages bool   // the test damages memory itself
 
+	ticker string // client that the flow of ticks is to
+
 	mu    sync.Mutex
 	alive bool // every connection of the flow
 	worst time.Duration
@@ -111,15 +113,43 @@ func (p *trial) ticks(client, guest string) {
 	p.must(err)
 	c := p.w.clients[client]
 	p.must(c.Start(traffic.Flow{Name: "ticks", Kind: traffic.Ticks, Target: info.Addresses[0].Prefix.Addr(), MPTCP: true}))
-	p.alive = true
-	go func() {
-		for s := range c.Samples() {
-			p.mu.Lock()
-			p.worst = max(p.worst, time.Duration(max(s.Gap, s.Waiting)))
-			p.alive = s.Alive == s.Connections && s.Connections > 0
-			p.mu.Unlock()
-		}
-	}()
+	p.alive, p.ticker = true, client
+	go p.feels(c.Samples())
+}
+
+// feels notes what a flow was, until its client ends, and the flow with it.
+func (p *trial) feels(samples <-chan traffic.Sample) {
+	for s := range samples {
+		p.mu.Lock()
+		p.worst = max(p.worst, time.Duration(max(s.Gap, s.Waiting)))
+		p.alive = s.Alive == s.Connections && s.Connections > 0
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	p.alive = false
+	p.mu.Unlock()
+}
+
+// ticksWhole ends the flow that ticks began: it lives, and each record came once, as it was sent.
+func (p *trial) ticksWhole() {
+	p.Helper()
+	r, err := p.w.clients[p.ticker].Stop("ticks")
+	p.must(err)
+	if !r.Survived || r.Records == 0 || r.Lost+r.Repeated+r.Corrupt != 0 {
+		p.Errorf("ticks: survived %v, %d records, lost %d, repeated %d, corrupt %d\n%s", r.Survived, r.Records, r.Lost, r.Repeated, r.Corrupt, p.missing(&r))
+	}
+}
+
+// TestGapOfAClientThatEnded: nobody takes its silence for a flow without waits.
+func TestGapOfAClientThatEnded(t *testing.T) {
+	p := &trial{T: t, alive: true}
+	samples := make(chan traffic.Sample, 1)
+	samples <- traffic.Sample{Connections: 1, Alive: 1}
+	close(samples)
+	p.feels(samples)
+	if gap := p.gap(); gap < time.Hour {
+		t.Errorf("its flow waited for %v", gap)
+	}
 }
 
 // gap is the longest wait of the flow since it was last asked.
