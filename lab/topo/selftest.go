@@ -23,10 +23,26 @@ type Result struct {
 	OK    bool    `json:"ok"`    // within 5 % of what was asked
 }
 
-func (r Result) amount(x float64) string { return fmt.Sprintf("%.4g %s", x, r.Unit) }
-
 // tolerance is how far from the asked a result may be.
 const tolerance = 0.05
+
+// judged is r, which is OK or not.
+func (r Result) judged() Result {
+	r.OK = math.Abs(r.Got-r.Asked) <= tolerance*r.Asked
+	return r
+}
+
+func (r Result) amount(x float64) string { return fmt.Sprintf("%.4g %s", x, r.Unit) }
+
+// String is its line of the table.
+func (r Result) String() string {
+	verdict := "ok"
+	if !r.OK {
+		verdict = "OFF"
+	}
+	return fmt.Sprintf("%-19s  %-4s  %12s  %12s  %+6.1f %%  %-3s %s", r.Name, r.What, r.amount(r.Asked),
+		r.amount(r.Got), 100*(r.Got-r.Asked)/r.Asked, verdict, r.Links)
+}
 
 // trial is a path of two equal links between two sites.
 type trial struct {
@@ -80,12 +96,7 @@ func selfTest(ctx context.Context, id string, w io.Writer, trials []trial) (resu
 			return results, fmt.Errorf("selftest %s: %w", c, err)
 		}
 		for _, r := range found {
-			verdict := "ok"
-			if !r.OK {
-				verdict = "OFF"
-			}
-			fmt.Fprintf(w, "%-19s  %-4s  %12s  %12s  %+6.1f %%  %-3s %s\n", r.Name, r.What, r.amount(r.Asked),
-				r.amount(r.Got), 100*(r.Got-r.Asked)/r.Asked, verdict, r.Links)
+			fmt.Fprintln(w, r)
 		}
 		results = append(results, found...)
 	}
@@ -111,9 +122,8 @@ func (t *Topo) measure(ctx context.Context, c trial) ([]Result, error) {
 	var results []Result
 	add := func(what, unit string, asked, got float64) {
 		results = append(results, Result{
-			Name: c.String(), What: what, Unit: unit, Asked: asked, Got: got,
-			Links: t.links["a/wan"].emulator.Kind(), OK: math.Abs(got-asked) <= tolerance*asked,
-		})
+			Name: c.String(), What: what, Unit: unit, Asked: asked, Got: got, Links: t.links["a/wan"].emulator.Kind(),
+		}.judged())
 	}
 	p := probe{from: t.hosts[0], to: t.hosts[1]}
 	rtt, err := p.rtt(ctx)

@@ -17,6 +17,16 @@ import (
 // meanwhile, or has less of its own, is no fault of theirs, and one that they have shows each time.
 const measuredFor = 3 * time.Minute
 
+// TestSelfTestJudges: a figure that is more than 5 % from what was asked for is OFF.
+func TestSelfTestJudges(t *testing.T) {
+	for got, verdict := range map[float64]string{94.9: "OFF", 95.1: "ok", 100: "ok", 104.9: "ok", 105.1: "OFF"} {
+		r := Result{Name: "20 ms, 100 Mbit/s", What: "rate", Unit: "Mbit/s", Asked: 100, Got: got, Links: "user"}.judged()
+		if words := strings.Fields(r.String()); r.OK != (verdict == "ok") || words[len(words)-2] != verdict {
+			t.Errorf("%v of 100: ok %v, %q; want %s", got, r.OK, r, verdict)
+		}
+	}
+}
+
 // TestSelfTest runs one short trial, or all of them where GODWIT_SELFTEST is set.
 func TestSelfTest(t *testing.T) {
 	need.Lab(t)
