@@ -1,6 +1,7 @@
 # Reads `go test -json`. Prints one line for each package, in full what failed,
 # and at the end every skip with its reason and what failed, with the first lines that it said. Writes "passed
-# failed skipped" into the file named by the variable counts, and what failed into failures.
+# failed skipped" into the file named by the variable counts, and what failed into failures. A test that skips and is
+# not in the file named by allowed has failed, but where GODWIT_GUESTS=off asked for that.
 #
 # Tests and their subtests count, as in gotestsum. A package that fails without
 # a failing test (it does not build, it panics outside one) counts as one failure.
@@ -30,6 +31,8 @@ function keep(key, text) {
 	else if (lines[key] == 401) output[key] = output[key] "    … (the rest is in build/test/go-test.json)\n"
 }
 
+BEGIN { while ((getline < allowed) > 0) if (!/^#/) may[$1 " " $2] = 1 }
+
 { action = field("Action"); package = field("Package"); test = field("Test"); key = package " " test }
 
 action == "output" {
@@ -51,9 +54,17 @@ test != "" && action == "fail" {
 	names = names sprintf("failed: %s (%s)\n%s", test, short(package), brief[key])
 }
 test != "" && action == "skip" {
-	skipped++
 	reason = last[key]; sub(/^ *[^ ]*: /, "", reason); sub(/\n$/, "", reason)
-	skips = skips sprintf("skipped: %s %s: %s\n", short(package), test, reason)
+	whole = test; sub(/\/.*/, "", whole)
+	if (may[short(package) " " whole] || reason ~ /^GODWIT_GUESTS=off/) {
+		skipped++
+		skips = skips sprintf("skipped: %s %s: %s\n", short(package), test, reason)
+	} else {
+		failed++
+		text = sprintf("    it skipped, which %s does not allow: %s\n", allowed, reason)
+		printf "--- FAIL: %s (%s)\n%s", test, short(package), text
+		names = names sprintf("failed: %s (%s)\n%s", test, short(package), text)
+	}
 }
 test != "" && action ~ /^(pass|fail|skip)$/ { delete output[key]; delete last[key]; delete brief[key]; delete said[key] }
 
