@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/care"
+	"godwit/agent/guests"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -58,6 +60,34 @@ func TestOldRouterAtTheOtherNIC(t *testing.T) {
 				t.Errorf("its other NIC is told of %v, want %v", told, want)
 			}
 		})
+	}
+}
+
+// TestOldRouterAtItsNIC: as a guest arrives it is told of the routers of its old addresses, which the host answers for
+// from now on, at the NIC that it has them on; of that of an address which is at home here it is not: that answers itself.
+func TestOldRouterAtItsNIC(t *testing.T) {
+	address := func(prefix, gateway, home string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(prefix), Gateway: netip.MustParseAddr(gateway), Home: home}
+	}
+	var told []netip.Addr
+	inNamespace(t, func() error {
+		heard, err := behind("br-guest")
+		if err != nil {
+			return err
+		}
+		defer unix.Close(heard) //nolint:errcheck // it was read alone
+		m := landing(t, guests.New(care.Held{}, nil))
+		m.a.config.Host, m.a.config.Network.Bridge = "paris", "br-guest"
+		m.plan.Held = []migration.Address{address("10.1.1.10/24", "10.1.1.1", "rome"), address("fd00:1:1::10/64", "fe80::1", "rome"), address("10.2.1.10/24", "10.2.1.1", "paris")}
+		m.plan.Network, m.plan.Next = "tunnel", m.plan.Held
+		if err := m.handOver(t.Context()); err != nil {
+			return err
+		}
+		told, err = routersTold(heard, m.work.guest.Held().Description.NICs[0].Hardware())
+		return err
+	})
+	if want := []netip.Addr{netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("fe80::1")}; !slices.Equal(told, want) {
+		t.Errorf("it is told of %v, want %v", told, want)
 	}
 }
 

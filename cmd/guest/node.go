@@ -61,11 +61,10 @@ func (n *node) handover() map[string]guest.Handler {
 		"connections": with(func(_ context.Context, p listParam) (any, error) {
 			return n.lists.Connections(p.Addrs, p.Number, p.From)
 		}),
-		guest.CapListeners:   with(func(_ context.Context, p addrsParam) (any, error) { return follow.Listeners(p.Addrs) }),
-		"drop_address":       with(n.dropAddress),
-		"refresh_neighbours": with(func(context.Context, struct{}) (any, error) { return done{}, n.book.RefreshNeighbours() }),
-		"ticks":              with(n.setTicks),
-		"counters":           with(n.counters),
+		guest.CapListeners: with(func(_ context.Context, p addrsParam) (any, error) { return follow.Listeners(p.Addrs) }),
+		"drop_address":     with(n.dropAddress),
+		"ticks":            with(n.setTicks),
+		"counters":         with(n.counters),
 	}
 }
 

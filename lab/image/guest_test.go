@@ -172,9 +172,6 @@ func (w *world) handover(ctx context.Context, t *testing.T) {
 	if err != nil || !slices.Equal(made.EndpointIDs, []uint8{11, 12}) {
 		t.Fatalf("configure: %+v, %v", made, err)
 	}
-	if err := w.client.RefreshNeighbours(ctx); err != nil {
-		t.Error(err)
-	}
 	w.datagrams(ctx, t)
 	joins, err := w.client.AwaitJoin(ctx, guest.AwaitJoin{Addrs: next, Old: old, LimitMS: 10000, SpareIDs: []uint8{13, 14, 15, 16}})
 	if err != nil || joins.Total != 2 || joins.Joined != 2 || len(joins.Unable) != 0 {

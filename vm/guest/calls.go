@@ -86,12 +86,6 @@ func (c *Client) DropAddress(ctx context.Context, addrs ...netip.Addr) error {
 	return c.Call(ctx, "drop_address", map[string][]netip.Addr{"addrs": addrs}, nil)
 }
 
-// RefreshNeighbours makes the guest ask the LAN again for every neighbour that it
-// knows. Entries stay usable until the answer replaces them, so nothing is lost.
-func (c *Client) RefreshNeighbours(ctx context.Context) error {
-	return c.Call(ctx, "refresh_neighbours", nil, nil)
-}
-
 // Ticks makes the guest send a tick event at that interval, 0 never. Intervals
 // are whole milliseconds.
 func (c *Client) Ticks(ctx context.Context, every time.Duration) error {

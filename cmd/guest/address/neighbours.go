@@ -15,57 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RefreshNeighbours asks the LAN again for every neighbour in use. The entries stay
-// as they are until an answer replaces them: nothing that is sent meanwhile waits.
-func (b *Book) RefreshNeighbours() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	links, err := dump.Links()
-	if err != nil {
-		return err
-	}
-	for _, link := range links {
-		a := link.Attrs()
-		if a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 || len(a.HardwareAddr) != 6 {
-			continue
-		}
-		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-			if err := b.refresh(link, family); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (b *Book) refresh(link netlink.Link, family int) error {
-	index := link.Attrs().Index
-	entries, err := dump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, family) })
-	if err != nil {
-		return err
-	}
-	addrs, err := dump.Addrs(link, family)
-	if err != nil {
-		return err
-	}
-	targets := make(map[netip.Addr]bool)
-	if gateway := b.nics[link.Attrs().HardwareAddr.String()].gateway(family); gateway.IsValid() {
-		targets[gateway] = true
-	}
-	for _, entry := range entries {
-		addr, ok := netip.AddrFromSlice(entry.IP)
-		if ok && entry.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) == 0 && !addr.IsMulticast() {
-			targets[addr.Unmap()] = true
-		}
-	}
-	for target := range targets {
-		if source, ok := sourceFor(addrs, target); ok {
-			send(link, solicit(link.Attrs().HardwareAddr, source, target))
-		}
-	}
-	return nil
-}
-
 // forgetNeighbours has the kernel ask anew for those that the link has. A NIC that lingered was up elsewhere, where a
 // host answered for its router: what it sends by that MAC, or what it knew of others there, nobody takes here.
 func forgetNeighbours(link netlink.Link) error {
@@ -83,24 +32,6 @@ func forgetNeighbours(link netlink.Link) error {
 		}
 	}
 	return nil
-}
-
-// sourceFor picks the link's address in the target's subnet, or its first one.
-func sourceFor(addrs []netlink.Addr, target netip.Addr) (netip.Addr, bool) {
-	var chosen netip.Addr
-	for _, a := range addrs {
-		addr, ok := netip.AddrFromSlice(a.IP)
-		if !ok || addr.IsLinkLocalUnicast() != target.IsLinkLocalUnicast() {
-			continue
-		}
-		if a.Contains(target.AsSlice()) {
-			return addr.Unmap(), true
-		}
-		if !chosen.IsValid() {
-			chosen = addr.Unmap()
-		}
-	}
-	return chosen, chosen.IsValid()
 }
 
 // announce tells the LAN where addrs are. Nobody answers and nothing depends on
@@ -154,13 +85,6 @@ func send(link netlink.Link, frame []byte) {
 	_ = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Halen: 6, Addr: [8]byte(append(frame[:6:6], 0, 0))})
 }
 
-func solicit(mac net.HardwareAddr, source, target netip.Addr) []byte {
-	if target.Is4() {
-		return arp(mac, 1, source, target)
-	}
-	return solicitation(mac, source, target)
-}
-
 var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // arp builds a broadcast ARP frame (RFC 826): operation 1 asks, 2 answers.
@@ -175,15 +99,6 @@ func arp(mac net.HardwareAddr, operation uint16, sender, target netip.Addr) []by
 		frame = append(frame, mac...)
 	}
 	return append(frame, target.AsSlice()...)
-}
-
-// solicitation builds a neighbour solicitation (RFC 4861 §4.3).
-func solicitation(mac net.HardwareAddr, source, target netip.Addr) []byte {
-	raw := target.As16()
-	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
-	copy(group[13:], raw[13:])
-	body := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, raw[:]...)
-	return icmp6(mac, source, netip.AddrFrom16(group), append(append(body, 1, 1), mac...))
 }
 
 // advertise builds an unsolicited neighbour advertisement that overrides what
