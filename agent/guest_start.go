@@ -50,12 +50,17 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if err := cmp.Or(a.journalLeft(d.Name, ""), a.namesakeHere(d)); err != nil { // the one of that name may run elsewhere, or does
 		return nil, err
 	}
+	a.actors.Add(1) // an agent that ends meanwhile undoes that first
+	defer a.actors.Done()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(a.ctx, cancel)()
 	var g *guests.Guest
 	var err error
 	if d.QMP != "" {
-		g, err = a.adopt(r.Context(), d)
+		g, err = a.adopt(ctx, d)
 	} else if err = d.CheckStarted(a.config.ImageNames()); err == nil {
-		g, err = a.startGuest(r.Context(), d)
+		g, err = a.startGuest(ctx, d)
 	}
 	if err != nil {
 		return nil, err

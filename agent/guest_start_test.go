@@ -1,12 +1,21 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"godwit/agent/agenttest"
 	"godwit/agent/care"
@@ -14,6 +23,7 @@ import (
 	"godwit/agent/guests"
 	"godwit/internal/need"
 	"godwit/migration"
+	"godwit/netstate/netns"
 	"godwit/vm/qemu"
 )
 
@@ -53,6 +63,56 @@ func TestStartWithoutAddress(t *testing.T) {
 	}
 	if err := a.guests.NameFree("web"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEndsAsAGuestStarts: an agent that is told to end as it starts a guest undoes that first. Its QEMU, which nothing
+// waited for, was there for a while after the agent, with the guest's taps, or for ever.
+func TestEndsAsAGuestStarts(t *testing.T) {
+	need.Root(t)
+	dir := t.TempDir()
+	began := filepath.Join(dir, "began")
+	script := fmt.Sprintf("#!/bin/sh\n[ $1 != --version ] || exec echo QEMU emulator version 10.0.0\necho $$ >%s.new && mv %[1]s.new %[1]s\nexec sleep 1000\n", began)
+	if err := os.WriteFile(filepath.Join(dir, qemu.Program), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	a := between(t)
+	a.config.Image, a.config.Network.MTU = config.Image{Kernel: began, Initrd: began}, 1500
+	var end context.CancelFunc
+	a.ctx, end = context.WithCancel(t.Context())
+	const asked = `{"name": "web", "memory": 33554432, "nics": [{"mac": "52:54:00:00:00:0a"}, {"mac": "52:54:00:00:00:0b"}]}`
+	answered := make(chan error, 1)
+	go func() {
+		answered <- netns.Once(func() error {
+			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: a.config.Network.Bridge}}); err != nil {
+				return err
+			}
+			_, err := a.apiStartGuest(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/guests", strings.NewReader(asked)))
+			return err
+		})
+	}()
+	var pid int
+	for limit := need.Patient(20 * time.Second); pid == 0; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(began)
+		if pid, _ = strconv.Atoi(strings.TrimSpace(string(text))); limit.Over() {
+			t.Fatal("no QEMU")
+		}
+		if len(answered) > 0 {
+			t.Fatal(<-answered)
+		}
+	}
+	end()
+	a.serveUntil(a.ctx)
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // the test has failed
+		t.Errorf("the agent has ended, and QEMU is there: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(a.config.Run, "guests")); err != nil || len(left) != 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("whoever asked for it is told that it runs")
 	}
 }
 
