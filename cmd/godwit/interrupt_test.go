@@ -67,8 +67,8 @@ type labRun struct {
 	id        string        // the lab's
 }
 
-// runs starts the scenario, and returns in the middle of the copy of the guest's memory.
-func runs(t *testing.T) *labRun {
+// runs starts the scenario, and returns when it has come to what is asked for.
+func runs(t *testing.T, to func(*labRun) bool) *labRun {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "interrupted.yaml")
@@ -92,33 +92,46 @@ func runs(t *testing.T) *labRun {
 			t.Logf("stdout:\n%s\nstderr:\n%s", r.out.String(), r.said.String())
 		}
 	})
-	for until := time.Now().Add(60 * time.Second); !r.copies(); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(60 * time.Second); !r.known() || !to(r); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-r.ended:
-			t.Fatal("it has ended before the copy")
+			t.Fatal("it has ended before")
 		default:
 		}
 		if time.Now().After(until) {
-			t.Fatal("no memory is copied in 60 s")
+			t.Fatal("it does not come to that in 60 s")
 		}
 	}
 	return r
 }
 
+// known says whether its lab's id is.
+func (r *labRun) known() bool {
+	if r.id != "" {
+		return true
+	}
+	found, err := lab.Found()
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, id := range found {
+		if pid, ok := lab.RunningLab(id); ok && pid == r.cmd.Process.Pid {
+			r.id = id
+		}
+	}
+	return false
+}
+
+// ofGuest is in the line of a guest's QEMU, which is no other that an agent asks about itself before.
+const ofGuest = "qemu-system-x86_64 -name guest="
+
+// boots says whether the guest's QEMU runs. Time 0 is not yet.
+func (r *labRun) boots() bool {
+	return strings.Contains(strings.Join(topo.Leftovers(r.id), "\n"), ofGuest)
+}
+
 // copies says whether the guest's memory is on its way.
 func (r *labRun) copies() bool {
-	if r.id == "" {
-		found, err := lab.Found()
-		if err != nil {
-			r.Fatal(err)
-		}
-		for _, id := range found {
-			if pid, ok := lab.RunningLab(id); ok && pid == r.cmd.Process.Pid {
-				r.id = id
-			}
-		}
-		return false
-	}
 	all, err := api.NewClient(filepath.Join(os.TempDir(), "godwit-lab-"+r.id, "host1", "run", "agent.sock")).Reports(r.Context())
 	if err != nil || len(all) != 1 || len(all[0].Phases) == 0 {
 		return false
@@ -163,7 +176,7 @@ func TestInterruptedInTheCopy(t *testing.T) {
 	guarded(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) {
-			r := runs(t)
+			r := runs(t, (*labRun).copies)
 			if err := r.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
@@ -190,11 +203,29 @@ func TestInterruptedInTheCopy(t *testing.T) {
 	}
 }
 
+// TestInterruptedInTheBoot: a run that is interrupted before time 0 has nothing to report. It takes down what it has
+// built, and has failed.
+func TestInterruptedInTheBoot(t *testing.T) {
+	guarded(t)
+	r := runs(t, (*labRun).boots)
+	if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	const said = "godwit: interrupted before all was built\n"
+	if <-r.ended; r.cmd.ProcessState.ExitCode() != exitFailed || !strings.HasSuffix(r.said.String(), said) {
+		t.Errorf("it ended with %v, want status %d, and with %q", r.cmd.ProcessState, exitFailed, said)
+	}
+	r.leftNothing()
+	if _, err := os.Stat(filepath.Join(r.dir, "report.json")); !os.IsNotExist(err) {
+		t.Errorf("its report: %v", err)
+	}
+}
+
 // TestDownAfterAKill: of a lab that was killed in the copy, with the process that cleans up after it,
 // everything stays, and `godwit lab down` removes it.
 func TestDownAfterAKill(t *testing.T) {
 	guarded(t)
-	r := runs(t)
+	r := runs(t, (*labRun).copies)
 	reaper := r.reaper()
 	for _, pid := range []int{reaper, r.cmd.Process.Pid} {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -203,7 +234,7 @@ func TestDownAfterAKill(t *testing.T) {
 	}
 	<-r.ended
 	left := strings.Join(topo.Leftovers(r.id), "\n")
-	for _, what := range []string{"qemu-system-x86_64", "_agent", "_link", "namespace gw" + r.id, "file " + os.TempDir()} {
+	for _, what := range []string{ofGuest, "_agent", "_link", "namespace gw" + r.id, "file " + os.TempDir()} {
 		if !strings.Contains(left, what) {
 			t.Errorf("no %q is left, so this shows nothing:\n%s", what, left)
 		}
