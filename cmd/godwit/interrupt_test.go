@@ -141,9 +141,11 @@ func (r *labRun) copies() bool {
 }
 
 // leftNothing checks that the lab is gone, but for processes that end by themselves as it is taken down.
-func (r *labRun) leftNothing() {
+func (r *labRun) leftNothing() { r.Helper(); r.goneWithin(3 * time.Second) }
+
+func (r *labRun) goneWithin(limit time.Duration) {
 	r.Helper()
-	for until := time.Now().Add(3 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
 		left := topo.Leftovers(r.id)
 		if len(left) == 0 {
 			return
@@ -221,6 +223,30 @@ func TestInterruptedInTheBoot(t *testing.T) {
 	}
 }
 
+// TestKilledLabIsTakenDown: of a lab that was killed, the process that stands guard over it removes everything: what
+// runs, its network, its files.
+func TestKilledLabIsTakenDown(t *testing.T) {
+	guarded(t)
+	r := runs(t, (*labRun).boots)
+	r.stands()
+	if err := r.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-r.ended
+	r.goneWithin(30 * time.Second)
+}
+
+// stands checks that the lab has something of all that a lab has.
+func (r *labRun) stands() {
+	r.Helper()
+	all := strings.Join(topo.Leftovers(r.id), "\n")
+	for _, what := range []string{ofGuest, "_agent", "_link", "namespace gw" + r.id, "file " + os.TempDir()} {
+		if !strings.Contains(all, what) {
+			r.Errorf("there is no %q, so this shows nothing:\n%s", what, all)
+		}
+	}
+}
+
 // TestDownAfterAKill: of a lab that was killed in the copy, with the process that cleans up after it,
 // everything stays, and `godwit lab down` removes it.
 func TestDownAfterAKill(t *testing.T) {
@@ -233,12 +259,7 @@ func TestDownAfterAKill(t *testing.T) {
 		}
 	}
 	<-r.ended
-	left := strings.Join(topo.Leftovers(r.id), "\n")
-	for _, what := range []string{ofGuest, "_agent", "_link", "namespace gw" + r.id, "file " + os.TempDir()} {
-		if !strings.Contains(left, what) {
-			t.Errorf("no %q is left, so this shows nothing:\n%s", what, left)
-		}
-	}
+	r.stands()
 	down := child.Command(itself, "lab", "down", r.id)
 	if said, err := down.CombinedOutput(); err != nil || !strings.Contains(string(said), "removed lab "+r.id) {
 		t.Errorf("lab down: %v: %s", err, said)
