@@ -33,7 +33,8 @@ guests:
 // TestEachTransferAndNetwork moves a guest by each transfer that has no test of its own, with a client
 // that speaks MPTCP and one that does not. By network drain its address changes, and what was open ends
 // its life through the tunnel, which stands again where its process is killed; by tunnel the guest keeps
-// its address, also on a third site, and by auto at home again. A lease ends when the configuration says.
+// its address, also on a third site, and by auto at home again. A lease ends when the configuration says. Nobody on the
+// way reads the guest's memory.
 func TestEachTransferAndNetwork(t *testing.T) {
 	p := newTrial(t, networksWorld, func(host string, c *config.Config) {
 		if c.Lease = time.Hour; host == "oslo" {
@@ -41,9 +42,11 @@ func TestEachTransferAndNetwork(t *testing.T) {
 		}
 	})
 	p.listens("phone", "desk")
+	wire := p.taps("montreal")
 	p.drains()
 	p.keepsItsAddress()
 	p.leaseEnds()
+	wire.heard("each transfer", false)
 }
 
 // transferred moves web by a transfer and a network, and checks what is told of that.

@@ -27,10 +27,11 @@ guests:
 `
 
 // TestQEMUsOwnMPTCPTakesEveryPath: each uplink carries a part of the memory, inside tunnels and,
-// where that was asked for, without; also where the destination has one only.
+// where that was asked for, without, where all can read it; also where the destination has one only.
 func TestQEMUsOwnMPTCPTakesEveryPath(t *testing.T) {
 	p := newTrial(t, qemuMPTCPWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
+	wire := p.taps("montreal")
 	for _, req := range []migration.Request{
 		{Guest: "web", To: "sanjose", Transfer: "qemu-mptcp", Downtime: 2 * time.Second},
 		{Guest: "web", To: "montreal", Transfer: "qemu-mptcp", Downtime: 2 * time.Second, InsecureTransfer: true},
@@ -41,6 +42,7 @@ func TestQEMUsOwnMPTCPTakesEveryPath(t *testing.T) {
 		if rep.Outcome != migration.Completed {
 			t.Fatalf("to %s: %s, %v", req.To, rep.Outcome, rep.Problem)
 		}
+		wire.heard(req.To, req.InsecureTransfer)
 		var all int64
 		for _, n := range rep.WireBytes {
 			all += n

@@ -44,8 +44,9 @@ func sixes(all []config.Uplink) {
 }
 
 // TestUplinksByIPv6: a guest moves over uplinks by IPv6, alone and beside some by IPv4, and those of a private network,
-// which reach none of the others; each transfer takes all of the pairs that reach each other. It comes again to where
-// it was, the way that it went and by way of a third site, and its client's connections get no more subflows by that.
+// which reach none of the others; each transfer takes all of the pairs that reach each other, and none shows the guest's
+// memory. It comes again to where it was, the way that it went and by way of a third site, and its client's connections
+// get no more subflows by that.
 func TestUplinksByIPv6(t *testing.T) {
 	p := newTrial(t, sixUplinksWorld, func(_ string, c *config.Config) {
 		sixes(c.Uplinks)
@@ -66,6 +67,7 @@ func TestUplinksByIPv6(t *testing.T) {
 		Name: "phone now and then", Kind: traffic.Ticks, Target: own, MPTCP: true, Connections: 4, Every: 500 * time.Millisecond, Silent: true,
 	}))
 	p.oneSubflowEach("before it moved", "phone", 5, own)
+	wire := p.taps("montreal")
 	for _, move := range []struct{ from, to, transfer, note string }{
 		{"montreal", "sanjose", "lanes", "as nothing is answered over private-public, public-private"},
 		{"sanjose", "montreal", "qemu-multifd", "as nothing is answered over public-private, private-public"},
@@ -79,6 +81,7 @@ func TestUplinksByIPv6(t *testing.T) {
 		if rep.Outcome != migration.Completed {
 			t.Fatalf("%+v: %s, %v", move, rep.Outcome, rep.Problem)
 		}
+		wire.heard(move.transfer+" to "+move.to, false)
 		p.w.moved("web", move.to)
 		p.oneSubflowEach(fmt.Sprintf("%+v", move), "phone", 5, rep.Next[0].Prefix.Addr())
 		want := []string{"six-six"}
