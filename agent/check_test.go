@@ -70,3 +70,25 @@ func TestAgentOfADescription(t *testing.T) {
 		}
 	}
 }
+
+// TestStartedAgainIsTold: a guest that was adopted, whose QEMU a unit runs, may be started again as that ends; one that
+// an agent started is not.
+func TestStartedAgainIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		qmp, unit string
+		notes     int
+	}{
+		"a service's": {"/run/web/qmp.sock", "web.service", 1}, "a person's": {"/run/web/qmp.sock", "", 0}, "the agent's own": {"", "godwit.service", 0},
+	} {
+		plan := migration.Plan{Guest: "web", Mode: "precopy", Transfer: "lanes", Network: "tunnel"}
+		held := care.Held{Description: config.Description{Name: "web", QMP: c.qmp}}
+		m := &outgoing{guest: guests.New(held, nil), plan: plan, work: &sourceWork{facts: vm.Facts{Unit: c.unit}}, rec: record.New("paris", plan, time.Now())}
+		if err := m.checkGuest(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		notes := m.rec.Snapshot().Notes
+		if len(notes) != c.notes || c.notes > 0 && !strings.HasPrefix(notes[0], c.unit+" runs its QEMU") {
+			t.Errorf("%s: %q", name, notes)
+		}
+	}
+}

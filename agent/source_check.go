@@ -89,8 +89,17 @@ func (m *outgoing) checkGuest(ctx context.Context) error {
 		return err
 	}
 	m.noteHome()
+	m.noteUnit()
 	m.rec.Edit(func(r *record.Report) { r.Mode, r.Transfer, r.Network = m.plan.Mode, m.plan.Transfer, m.plan.Network })
 	return nil
+}
+
+// noteUnit tells of what may start a guest again whose QEMU ends here.
+func (m *outgoing) noteUnit() {
+	if unit := m.work.facts.Unit; unit != "" && m.guest.Held().Description.QMP != "" {
+		m.rec.Note(fmt.Sprintf("%s runs its QEMU here, which ends as the guest moves: have nothing start it again then (Restart=, a boot, a cluster), "+
+			"it would be a second copy (docs/agent.md, What starts it again)", unit))
+	}
 }
 
 // askGuest is checkGuest for what only the guest itself knows. One that cannot be asked, or is silent, and keeps its

@@ -142,6 +142,8 @@ type Facts struct {
 	// MaxCPUs is how many processors there may be, those to be plugged in too: the state of ACPI's hot plug has as many
 	// records, uncounted (hw/acpi/cpu.c). 0: not told.
 	MaxCPUs int `json:",omitempty"`
+	// Unit is systemd's unit that runs the hypervisor here, and may start it again as it ends; "": none is known.
+	Unit string `json:"-"`
 	// Closed are the disks that the hypervisor must open again as it lets the guest go, and cannot, each with why.
 	Closed []string `json:",omitempty"`
 	// Features are what the guest can use of its first processor; nil: not told, as by an

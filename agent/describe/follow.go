@@ -40,10 +40,14 @@ func (w *writer) unheard() {
 	}
 }
 
-// needs tells what of the guest not every destination has.
+// needs tells what of the guest not every destination has, and what it must not have here once it has moved.
 func (w *writer) needs() {
 	if f := w.Facts; f.Accel == "kvm" && (f.CPU == "host" || f.CPU == "max") {
 		w.look("it has its host's own processor (-cpu %s): each destination's must do all that this one's does", f.CPU)
+	}
+	if unit := w.Facts.Unit; unit != "" {
+		w.look("%s runs its QEMU, which ends here as it moves: have nothing start it again then (Restart=, a boot, a cluster), "+
+			"it would be a second copy", unit)
 	}
 	for i, disk := range w.found.Description.Disks {
 		if size := w.Facts.Disks[i].Size; disk.Format != "raw" && size > 0 {

@@ -12,7 +12,7 @@ import (
 
 // Facts asks QEMU what it runs.
 func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
-	f := vm.Facts{Version: p.Version().String(), Hold: p.hold()}
+	f := vm.Facts{Version: p.Version().String(), Hold: p.hold(), Unit: unitOf(p.pid)}
 	var name struct {
 		Name string `json:"name"`
 	}
