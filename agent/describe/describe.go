@@ -241,7 +241,7 @@ func (w *writer) start() {
 func (w *writer) elsewhere() {
 	var files, private []string
 	for _, a := range w.options {
-		if a.dropped || a.name == "append" || a.name == "chardev" && a.first("backend") == "socket" { // that was told of, see backends
+		if a.dropped || a.name == "append" || a.isUSBHost() || a.name == "chardev" && a.first("backend") == "socket" { // that was told of, see needs and backends
 			continue
 		}
 		for _, f := range a.option {
@@ -268,10 +268,13 @@ func (w *writer) elsewhere() {
 // hugePages is where huge pages are, in which memory is no file that lasts.
 const hugePages = "/dev/hugepages"
 
-// everywhere says whether a path is one of QEMU's own objects, or a device, which is no folder of huge pages: libvirt
-// makes one for each guest.
+// devices are those that every host has, and folders. What is in them is not everywhere: libvirt makes a folder of huge
+// pages for each guest.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/kvm", "/dev/shm", hugePages}
+
+// everywhere says whether a path is one of QEMU's own objects, or a device that is no host's own.
 func everywhere(at string) bool {
-	return strings.HasPrefix(at, "/machine/") || strings.HasPrefix(at, "/dev/") && !strings.HasPrefix(at, hugePages+"/")
+	return slices.Contains(devices, path.Clean(at)) || strings.HasPrefix(at, "/machine/") || strings.HasPrefix(at, "/dev/fdset/")
 }
 
 // isPrivate says whether a word is a password, and not whether there is one.

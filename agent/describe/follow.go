@@ -45,6 +45,7 @@ func (w *writer) needs() {
 	if f := w.Facts; f.Accel == "kvm" && (f.CPU == "host" || f.CPU == "max") {
 		w.look("it has its host's own processor (-cpu %s): each destination's must do all that this one's does", f.CPU)
 	}
+	w.lentUSB()
 	if unit := w.Facts.Unit; unit != "" {
 		w.look("%s runs its QEMU, which ends here as it moves: have nothing start it again then (Restart=, a boot, a cluster), "+
 			"it would be a second copy", unit)
@@ -54,5 +55,23 @@ func (w *writer) needs() {
 			const unit = 1 << 30
 			w.look("disks[%d]: it is %s here, and raw at each destination, which needs %d GiB for it, free in its STATE/disks", i, disk.Format, (size+unit-1)/unit)
 		}
+	}
+}
+
+// isUSBHost says whether it is a USB device of the host's.
+func (a *argument) isUSBHost() bool { return a.name == "device" && a.first("driver") == "usb-host" }
+
+// lentUSB tells of USB devices of this host. QEMU loads one as if it had been pulled out (usb_host_post_load), and
+// looks for what it finds there by the same words.
+func (w *writer) lentUSB() {
+	for _, a := range w.all("device") {
+		if !a.isUSBHost() {
+			continue
+		}
+		by := slices.DeleteFunc(slices.Clone(a.option), func(f field) bool {
+			return !slices.Contains([]string{"hostdevice", "hostbus", "hostaddr", "hostport", "vendorid", "productid"}, f.key)
+		})
+		w.look("-device usb-host (%s): this USB device does not come along. QEMU pulls it out of the guest as that moves, "+
+			"and plugs in what a destination has by these words; plug its like in there, or take it out of the guest, and of start", by)
 	}
 }

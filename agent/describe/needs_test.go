@@ -26,3 +26,28 @@ func TestStartedAgain(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestDevicesOfThisHost: what a guest has of its host's own devices is told of, but for those that every host has.
+func TestDevicesOfThisHost(t *testing.T) {
+	for words, want := range map[string]string{
+		`-device {"driver":"usb-host","hostdevice":"/dev/bus/usb/001/004","id":"h"}`: "-device usb-host (hostdevice=/dev/bus/usb/001/004): ",
+		"-device usb-host,vendorid=0x0529,productid=0x0001,id=h,bus=usb.0":           "-device usb-host (vendorid=0x0529,productid=0x0001): ",
+		"-serial /dev/ttyUSB0":                                            "have the same: /dev/ttyUSB0",
+		"-chardev serial,id=a,path=/dev/ttyS1":                            "have the same: /dev/ttyS1",
+		"-object input-linux,id=a,evdev=/dev/input/event3":                "have the same: /dev/input/event3",
+		"-mem-path /dev/hugepages1G/web":                                  "have the same: /dev/hugepages1G/web",
+		"-object rng-random,id=a,filename=/dev/hwrng":                     "have the same: /dev/hwrng",
+		"-object rng-random,id=a,filename=/dev/random":                    "",
+		"-object rng-random,id=a,filename=/dev/urandom -serial /dev/null": "",
+		"-mem-path /dev/hugepages -accel kvm,device=/dev/kvm":             "",
+		"-mem-path /dev/shm/":                                             "",
+	} {
+		got := looks(t, running(strings.Fields("-netdev tap,id=net0,fd=5 "+words)...))
+		if want == "" && (strings.Contains(got, "have the same") || strings.Contains(got, "/dev/")) || !strings.Contains(got, want) {
+			t.Errorf("%s: want %q in\n%s", words, want, got)
+		}
+		if strings.Contains(got, "have the same: /dev/bus") {
+			t.Errorf("%s: told twice:\n%s", words, got)
+		}
+	}
+}
