@@ -23,6 +23,7 @@ type Running struct {
 	Words    []string // its program and arguments
 	Facts    vm.Facts
 	Cards    []qemu.Card
+	Devices  []qemu.Device     // nil: not asked
 	Taps     map[int]string    // names of its taps, by descriptor
 	Chardevs map[string]string // what its character devices are connected to, in QEMU's words, by id
 }
@@ -53,6 +54,7 @@ func Of(r Running) (Found, error) {
 	if err := w.nics(); err != nil {
 		return Found{}, err
 	}
+	w.plugged()
 	w.toFollow()
 	w.needs()
 	w.start()

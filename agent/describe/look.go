@@ -39,6 +39,9 @@ func Look(ctx context.Context, socket string) (Running, error) {
 	if r.Cards, err = machine.Cards(ctx); err != nil {
 		return Running{}, err
 	}
+	if r.Devices, err = machine.Devices(ctx); err != nil {
+		return Running{}, err
+	}
 	if r.Chardevs, err = machine.Chardevs(ctx); err != nil {
 		return Running{}, err
 	}

@@ -25,12 +25,6 @@ func (w *writer) machine() {
 	} else {
 		w.add("m", "{memory}")
 	}
-	dimm := func(a *argument) bool {
-		return strings.Contains(a.first("driver"), "dimm") || strings.HasPrefix(a.first("driver"), "virtio-mem")
-	}
-	if w.Facts.Memory > w.Facts.Base && !slices.ContainsFunc(w.all("device"), dimm) {
-		w.look("memory was plugged in later; add its -object and its -device to start")
-	}
 	w.stored()
 	w.processors()
 }

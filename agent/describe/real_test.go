@@ -68,6 +68,9 @@ func TestGuestComesToWhatIsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if looks := strings.Join(found.Look, "\n"); strings.Contains(looks, "\nplugged") || strings.Contains(looks, "\nunplugged") {
+		t.Errorf("it is as it was started: %s", looks)
+	}
 	d := found.Description
 	if d.Name != "web" || d.Memory != 64<<20 || len(d.Disks) != 4 || d.Disks[1].Path != filepath.Join(here, "root.qcow2") {
 		t.Errorf("%+v", d)

@@ -10,8 +10,16 @@ import (
 	"godwit/vm/qemu/qmp"
 )
 
+// Device is one that was made with -device, or plugged in.
+type Device struct {
+	Path string // of it in QEMU's object model
+	ID   string // "" where it was given none
+	Type string // such as virtio-net-pci
+}
+
 // Card is a network card as QEMU has it.
 type Card struct {
+	Path   string // of its device
 	MAC    string // that it was started with
 	Netdev string // id of what it is connected to
 	backend
@@ -30,14 +38,14 @@ func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 		return nil, err
 	}
 	var cards []Card
-	for path, err := range p.devices(ctx) {
+	for d, err := range p.devices(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		var c Card
-		err = p.property(ctx, path, "mac", &c.MAC)
+		c := Card{Path: d.Path}
+		err = p.property(ctx, d.Path, "mac", &c.MAC)
 		if err == nil {
-			err = p.property(ctx, path, "netdev", &c.Netdev)
+			err = p.property(ctx, d.Path, "netdev", &c.Netdev)
 		}
 		var without *qmp.Error
 		if errors.As(err, &without) {
@@ -54,12 +62,12 @@ func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 
 // anyHas says whether a device has a property, and it is on.
 func (p *Process) anyHas(ctx context.Context, property string) (bool, error) {
-	for path, err := range p.devices(ctx) {
+	for d, err := range p.devices(ctx) {
 		if err != nil {
 			return false, err
 		}
 		var on bool
-		err = p.property(ctx, path, property, &on)
+		err = p.property(ctx, d.Path, property, &on)
 		var without *qmp.Error
 		if errors.As(err, &without) {
 			continue // another kind of device
@@ -71,21 +79,41 @@ func (p *Process) anyHas(ctx context.Context, property string) (bool, error) {
 	return false, nil
 }
 
-// devices are the paths of what was made with -device; an error is the last.
-func (p *Process) devices(ctx context.Context) iter.Seq2[string, error] {
+// Devices lists what was made with -device, or plugged in, and what QEMU makes likewise (-drive if=virtio, -virtfs).
+func (p *Process) Devices(ctx context.Context) ([]Device, error) {
+	all := []Device{}
+	for d, err := range p.devices(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// anonymous is where QEMU keeps those that have no id.
+const anonymous = "/machine/peripheral-anon"
+
+// devices is Devices, one by one; an error is the last.
+func (p *Process) devices(ctx context.Context) iter.Seq2[Device, error] {
 	type entry struct {
 		Name string `json:"name"`
 		Type string `json:"type"`
 	}
-	return func(yield func(string, error) bool) {
-		for _, folder := range []string{"/machine/peripheral", "/machine/peripheral-anon"} {
+	return func(yield func(Device, error) bool) {
+		for _, folder := range []string{"/machine/peripheral", anonymous} {
 			var devices []entry
 			if err := p.qmp.Do(ctx, "qom-list", map[string]string{"path": folder}, &devices); err != nil {
-				yield("", err)
+				yield(Device{}, err)
 				return
 			}
-			for _, d := range devices {
-				if strings.HasPrefix(d.Type, "child<") && !yield(folder+"/"+d.Name, nil) {
+			for _, e := range devices {
+				kind, is := strings.CutPrefix(e.Type, "child<")
+				d := Device{Path: folder + "/" + e.Name, ID: e.Name, Type: strings.TrimSuffix(kind, ">")}
+				if folder == anonymous {
+					d.ID = ""
+				}
+				if is && !yield(d, nil) {
 					return
 				}
 			}
