@@ -144,6 +144,8 @@ type Facts struct {
 	MaxCPUs int `json:",omitempty"`
 	// Unit is systemd's unit that runs the hypervisor here, and may start it again as it ends; "": none is known.
 	Unit string `json:"-"`
+	// Shared are the disks, by their ids, that the guest may write and others, too: what those write goes by no copy.
+	Shared []string `json:"-"`
 	// Closed are the disks that the hypervisor must open again as it lets the guest go, and cannot, each with why.
 	Closed []string `json:",omitempty"`
 	// Features are what the guest can use of its first processor; nil: not told, as by an

@@ -35,6 +35,9 @@ func (l Leaver) Unfit(refuse Refuse) error {
 	case len(facts.Closed) > 0:
 		return refuse(migration.CodeHypervisor, "its QEMU opens each disk by -drive again as the guest leaves, and cannot: %s; "+
 			"let it find that file by this name and its user read it, or start it with the whole path", oneline.Of(strings.Join(facts.Closed, "; ")))
+	case len(facts.Shared) > 0 && held.Description.QMP != "": // where it came to, it has them alone
+		return refuse(migration.CodeGuest, "others may write its disk %s, too (share-rw=on), and what they write does not go along; "+
+			"start it without that, where nobody else has the disk", strings.Join(facts.Shared, ", "))
 	case facts.Accel == "tcg" && older(facts.Version, "10"):
 		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
 	case len(held.Taps) < 2 && !l.Keeps:

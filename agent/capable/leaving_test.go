@@ -51,6 +51,8 @@ func TestUnfit(t *testing.T) {
 		{"blocked", Leaver{two, true, true, facts("10.0.2", "tcg", "a device\nof two lines", "another"), vm.Running}, migration.CodeHypervisor, []string{"a device of two lines; another"}},
 		{"a disk that its QEMU cannot open again", Leaver{two, true, true, vm.Facts{Version: "10.0.2", Accel: "tcg", Closed: []string{"disk hd0: Could not open 'root.img': No such file or directory"}}, vm.Running},
 			migration.CodeHypervisor, []string{"disk hd0: Could not open 'root.img'", "whole path"}},
+		{"a disk that others write", Leaver{again, true, true, vm.Facts{Accel: "kvm", Shared: []string{"data", "more"}}, vm.Running}, migration.CodeGuest, []string{"its disk data, more, too", "start it without"}},
+		{"one that it has alone since it came", Leaver{two, true, true, vm.Facts{Accel: "kvm", Shared: []string{"data"}}, vm.Running}, "", nil},
 		{"one NIC", Leaver{one, true, false, well, vm.Running}, migration.CodeGuest, []string{"no second NIC", "--network tunnel"}},
 		{"one NIC, keeps its address", Leaver{one, true, true, well, vm.Running}, "", nil},
 		{"no channel", Leaver{two, false, false, well, vm.Running}, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},

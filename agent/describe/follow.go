@@ -3,6 +3,7 @@ package describe
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // toFollow tells what a guest lacks for its connections to follow it to an address of the new place, all at once, and
@@ -46,6 +47,9 @@ func (w *writer) needs() {
 		w.look("it has its host's own processor (-cpu %s): each destination's must do all that this one's does", f.CPU)
 	}
 	w.lentUSB()
+	if shared := w.Facts.Shared; len(shared) > 0 {
+		w.look("others may write its disk %s, too (share-rw=on), and what they write would not go along: it cannot move like that", strings.Join(shared, ", "))
+	}
 	if unit := w.Facts.Unit; unit != "" {
 		w.look("%s runs its QEMU, which ends here as it moves: have nothing start it again then (Restart=, a boot, a cluster), "+
 			"it would be a second copy", unit)

@@ -51,3 +51,12 @@ func TestDevicesOfThisHost(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedDisk: a person is told of a disk that others write, which the check refuses.
+func TestSharedDisk(t *testing.T) {
+	r := running(strings.Fields("-netdev tap,id=net0,fd=5")...)
+	r.Facts.Shared = []string{"data"}
+	if got := looks(t, r); !strings.Contains(got, "others may write its disk data, too (share-rw=on)") {
+		t.Error(got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"godwit/vm"
@@ -67,7 +68,10 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if f.Closed, err = p.closed(ctx, f.Apart); err != nil {
 		return vm.Facts{}, err
 	}
-	f.Disks, err = p.disks(ctx)
+	if f.Disks, err = p.disks(ctx); err != nil {
+		return vm.Facts{}, err
+	}
+	f.Shared, err = p.shared(ctx, f.Disks)
 	return f, err
 }
 
@@ -113,6 +117,30 @@ func (p *Process) disks(ctx context.Context) ([]vm.Disk, error) {
 		disks = append(disks, vm.Disk{ID: b.id, Path: b.File, Format: b.Driver, Size: b.Image.VirtualSize, ReadOnly: b.ReadOnly})
 	}
 	return disks, nil
+}
+
+// shared are those of the disks that the guest may write, and others, too, as their devices say (share-rw).
+func (p *Process) shared(ctx context.Context, disks []vm.Disk) ([]string, error) {
+	var ids []string
+	for d, err := range p.devices(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		var on bool
+		var of string
+		err = p.property(ctx, d.Path, "share-rw", &on)
+		if err == nil && on {
+			err = p.property(ctx, d.Path, "drive", &of)
+		}
+		var without *qmp.Error
+		if err != nil && !errors.As(err, &without) { // that is no disk
+			return nil, err
+		}
+		if slices.ContainsFunc(disks, func(disk vm.Disk) bool { return disk.ID == of && !disk.ReadOnly }) {
+			ids = append(ids, of)
+		}
+	}
+	return ids, nil
 }
 
 // medium is what a device of the guest reads, as query-block tells it.

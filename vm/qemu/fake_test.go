@@ -121,7 +121,7 @@ func (f *fake) answer(command, args string, oob bool) (string, bool) {
 		if strings.Contains(args, `"mac"`) {
 			return `"52:54:00:00:01:0a"`, true
 		}
-		if strings.Contains(args, `"guest_announce"`) || strings.Contains(args, `"free-page-hint"`) {
+		if strings.Contains(args, `"guest_announce"`) || strings.Contains(args, `"free-page-hint"`) || strings.Contains(args, `"share-rw"`) {
 			return "false", true
 		}
 		return `"net0"`, true
