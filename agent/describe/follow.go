@@ -50,6 +50,9 @@ func (w *writer) needs() {
 	if shared := w.Facts.Shared; len(shared) > 0 {
 		w.look("others may write its disk %s, too (share-rw=on), and what they write would not go along: it cannot move like that", strings.Join(shared, ", "))
 	}
+	if w.Facts.Apart {
+		w.look("its QEMU is not root's here, or confined (AppArmor, another root directory): where it comes to the agent runs it as root, not confined")
+	}
 	if unit := w.Facts.Unit; unit != "" {
 		w.look("%s runs its QEMU, which ends here as it moves: have nothing start it again then (Restart=, a boot, a cluster), "+
 			"it would be a second copy", unit)

@@ -60,3 +60,16 @@ func TestSharedDisk(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestConfined: a person is told of a QEMU that may less here than where the guest comes to.
+func TestConfined(t *testing.T) {
+	r := running(strings.Fields("-netdev tap,id=net0,fd=5")...)
+	const told = "as root, not confined"
+	if got := looks(t, r); strings.Contains(got, told) {
+		t.Errorf("it is the agent's: %s", got)
+	}
+	r.Facts.Apart = true
+	if got := looks(t, r); !strings.Contains(got, told) {
+		t.Error(got)
+	}
+}
