@@ -120,6 +120,7 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 		if m.guestEnded() {
 			return m.leaveEnded(ctx)
 		}
+		m.noteStood(ctx)
 		return m.leave(ctx)
 	case migration.SendBack:
 		return limits.SendBack.Do(ctx, m.sendBack)

@@ -36,9 +36,14 @@ func (m *incoming) adopt(ctx context.Context) error {
 	most := limits.Handover.ForCrowd(m.plan.Connections, limits.CrowdSteps)
 	whole, cancel := most.Since(ctx, m.work.adopting)
 	defer cancel()
-	err := m.handOver(whole)
+	runs, stop := m.whileRuns(whole)
+	defer stop()
+	err := m.handOver(runs)
 	if err == nil || ctx.Err() != nil || m.work.survey != nil {
 		return err
+	}
+	if errors.Is(context.Cause(runs), errStood) { // leave tells of it
+		return m.stayOnOld(runs)
 	}
 	if whole.Err() == nil {
 		m.work.trouble = err
@@ -48,6 +53,11 @@ func (m *incoming) adopt(ctx context.Context) error {
 		err = m.work.trouble
 	}
 	m.rec.Note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", most.For, err))
+	return m.stayOnOld(ctx)
+}
+
+// stayOnOld ends a handover that failed: the guest is to stay on its old addresses.
+func (m *incoming) stayOnOld(ctx context.Context) error {
 	m.takeNextBack(ctx)
 	m.keepAddress()
 	return m.handed(nil, nil)
@@ -89,7 +99,7 @@ func (m *incoming) handOver(ctx context.Context) error {
 	m.hearFirstWords(ctx)
 	if err := m.rec.Timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
 		if m.plan.KeepsAddress() {
-			if m.work.guest.HasChannel() {
+			if m.work.guest.HasChannel() && !errors.Is(context.Cause(ctx), errStood) {
 				m.rec.Note(err.Error())
 			}
 			return m.handed(nil, nil)

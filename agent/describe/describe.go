@@ -225,6 +225,7 @@ func (w *writer) start() {
 	w.rooted()
 	w.backends()
 	w.screen()
+	w.ends()
 	program := w.Words[0]
 	if strings.Contains(program, "/") {
 		program = w.from(program)

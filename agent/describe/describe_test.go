@@ -49,6 +49,7 @@ func TestStartedElsewhere(t *testing.T) {
 	}{
 		{name: "nothing more"},
 		{name: "what the agent says itself", words: "-S -daemonize -pidfile /run/web.pid -incoming tcp:0:4444 -no-shutdown"},
+		{name: "what stays as its guest ends", words: "-action shutdown=pause -action shutdown=pause,panic=pause -action reboot=shutdown,shutdown=poweroff", want: "-action panic=pause -action reboot=shutdown,shutdown=poweroff"},
 		{
 			name:  "monitors",
 			words: "-monitor stdio -qmp unix:/run/web/qmp.sock,server,nowait -chardev socket,id=m,path=/run/m,server=on,wait=off -mon chardev=m,mode=control",

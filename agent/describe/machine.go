@@ -189,6 +189,16 @@ func (w *writer) backends() {
 	}
 }
 
+// ends has QEMU end with its guest, as without -no-shutdown: where it comes to nobody else ends it.
+func (w *writer) ends() {
+	for _, a := range w.all("action") {
+		if a.get("shutdown") == "pause" {
+			a.drop("shutdown")
+			a.dropped = len(a.option) == 0
+		}
+	}
+}
+
 // loosen drops a log that goes to a descriptor which this process was given.
 func (a *argument) loosen() {
 	if strings.HasPrefix(a.get("logfile"), "/dev/fdset/") {
