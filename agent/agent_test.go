@@ -40,6 +40,16 @@ func TestDescriptionsNetworkIsTheDefault(t *testing.T) {
 	}
 }
 
+// Where a guest is already it is not moved to, and who asks is told where it can go.
+func TestGuestIsThereAlready(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris-1", Site: "paris", Peers: []config.Neighbour{{Host: "rome-1", Site: "rome"}}})
+	underCare(t, a.guests, "web", guests.New(care.Held{}, nil))
+	for _, to := range []string{"paris", "paris-1"} {
+		_, err := a.draft(migration.Request{Guest: "web", To: to})
+		refusal(t, err, "migrate guest web: it is on "+to+" already", "another site or host (known: rome-1)")
+	}
+}
+
 // A next address that is named for a guest which keeps its own is refused, and not left aside.
 func TestNextAddressOfOneThatKeepsItsOwn(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris-1", Site: "paris", Peers: []config.Neighbour{{Host: "rome-1", Site: "rome"}}})

@@ -85,7 +85,8 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 			"migrate guest %s: it keeps its address with network tunnel, and takes no next address %s; drop --address, or name another network", req.Guest, req.NextAddress)}
 	}
 	if req.To == a.config.Host || req.To == a.config.Site && !a.hasSibling() {
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migrate guest %s: it is on %s already", req.Guest, req.To)}
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"migrate guest %s: it is on %s already; name another site or host (known: %s)", req.Guest, req.To, a.known())}
 	}
 	link, n, err := a.link(req.To)
 	if err != nil {
