@@ -77,7 +77,7 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	if m.work.qemuSent != nil {
 		m.work.qemuSent.Store(p.Transferred)
 	}
-	look := policy.Look{Round: p.Rounds, Remaining: p.Remaining, DirtyRate: p.DirtyRate}
+	look := policy.Look{Turn: p.Rounds, Remaining: p.Remaining, DirtyRate: p.DirtyRate}
 	to, ok := talk.QEMUAddress(m.work.prepared.Memory)
 	if !ok { // it was checked in prepare
 		return look

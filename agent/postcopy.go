@@ -30,7 +30,7 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *
 	if !mayHandEarly(m.plan) || verdict == policy.Go {
 		return verdict
 	}
-	if look.Round <= 1 { // all was not read once yet: the pause would be as long as that
+	if look.Turn <= 1 { // all was not read once yet: the pause would be as long as that
 		return verdict
 	}
 	m.work.rounds.Sends(look)

@@ -27,7 +27,7 @@ func TestHybridReadsAhead(t *testing.T) {
 		see := func(at time.Duration, round, left int64, want policy.Verdict) {
 			t.Helper()
 			m.work.rounds.See(at, round)
-			look := policy.Look{At: at, Round: 2 + int64(at/(10*time.Millisecond)), Remaining: left, Goodput: 20e6, Tail: policy.PackedTail}
+			look := policy.Look{At: at, Turn: 2 + int64(at/(10*time.Millisecond)), Remaining: left, Goodput: 20e6, Tail: policy.PackedTail}
 			if got := m.handEarly(look, copying.See(look), &copying); got != want || m.work.early != (want == policy.Go && left > 1e6) {
 				t.Errorf("%s, at %v: %s, early %v; want %s", name, at, got, m.work.early, want)
 			}

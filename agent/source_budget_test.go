@@ -90,7 +90,7 @@ func TestRoundsThatGetNoShorter(t *testing.T) {
 		copying := policy.Copying{Budget: m.plan.Downtime, Limit: 94 * time.Second}
 		var left []float64
 		for second := range int64(30) {
-			look := policy.Look{At: time.Duration(second) * time.Second, Round: 2 + second, Remaining: 9e6, Goodput: 10e6, DirtyRate: 9e6}
+			look := policy.Look{At: time.Duration(second) * time.Second, Turn: 2 + second, Remaining: 9e6, Goodput: 10e6, DirtyRate: 9e6}
 			copying.See(look)
 			m.seeBarely(look, &copying)
 			left = append(left, m.progressOf(vm.Progress{Remaining: 9e6}, look).LeftS)
@@ -159,7 +159,7 @@ func TestGivingUpNamesTheWay(t *testing.T) {
 	} {
 		m, _ := budgeted(t, "precopy", c.budget, c.rtt)
 		copying := policy.Copying{Budget: c.budget, RTT: c.rtt, Limit: time.Minute}
-		look := policy.Look{At: 61 * time.Second, Round: 2, Remaining: 50e6, Goodput: 10e6, Tail: policy.PackedTail}
+		look := policy.Look{At: 61 * time.Second, Turn: 2, Remaining: 50e6, Goodput: 10e6, Tail: policy.PackedTail}
 		agenttest.Refused(t, c.budget.String()+", before a look", m.cannotFit(look, &copying), migration.CodeBudget, "no pause could be foreseen in 1m1s")
 		copying.See(look)
 		err := m.cannotFit(look, &copying)
@@ -232,7 +232,7 @@ func TestForecastOfWhatFollows(t *testing.T) {
 // TestLimitTooLow: where the limit of bandwidth alone makes the pause too long nothing follows the guest, and what is
 // to be changed is said; a limit that leaves the devices room changes nothing.
 func TestLimitTooLow(t *testing.T) {
-	look := policy.Look{At: time.Hour, Round: 2, Remaining: 5e6, Goodput: 12_500, Tail: policy.PackedTail}
+	look := policy.Look{At: time.Hour, Turn: 2, Remaining: 5e6, Goodput: 12_500, Tail: policy.PackedTail}
 	for _, mode := range []string{"hybrid", "postcopy"} {
 		for limit, want := range map[int64]policy.Verdict{0: policy.Go, 1_000_000: policy.Go, 100_000: policy.GiveUp} {
 			m, _ := budgeted(t, mode, 300*time.Millisecond, 400*time.Millisecond)
@@ -261,7 +261,7 @@ func TestPostcopyReadsWhatWasWritten(t *testing.T) {
 		want  policy.Verdict
 	}{{time.Second, 1, policy.Wait}, {9 * time.Second, 2, policy.Wait}, {9500 * time.Millisecond, 2, policy.Wait}, {9700 * time.Millisecond, 12, policy.Go}} {
 		m.work.rounds.See(c.at, c.round)
-		if got := m.handEarly(policy.Look{At: c.at, Round: c.round, Remaining: 400e6, Goodput: 20e6}, policy.Wait, &policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}); got != c.want {
+		if got := m.handEarly(policy.Look{At: c.at, Turn: c.round, Remaining: 400e6, Goodput: 20e6}, policy.Wait, &policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}); got != c.want {
 			t.Errorf("at %v, in round %d: %s, want %s", c.at, c.round, got, c.want)
 		}
 	}
@@ -281,7 +281,7 @@ func TestFitsByThen(t *testing.T) {
 		m.work.rounds.Sends(policy.Look{At: time.Second})
 		m.work.rounds.See(1020*time.Millisecond, 3)
 		copying := policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}
-		look := policy.Look{At: 4 * time.Second, Round: 2, Remaining: c.left, Goodput: 10e6, Tail: policy.PackedTail}
+		look := policy.Look{At: 4 * time.Second, Turn: 2, Remaining: c.left, Goodput: 10e6, Tail: policy.PackedTail}
 		verdict := copying.See(look)
 		if verdict != policy.Wait {
 			t.Fatalf("%+v: %s", c, verdict)
@@ -291,7 +291,7 @@ func TestFitsByThen(t *testing.T) {
 		if verdict != policy.Go || m.work.early != c.early {
 			t.Errorf("%+v: %s, early %v", c, verdict, m.work.early)
 		}
-		if again := m.handEarly(policy.Look{Round: 2, Remaining: 30e6}, policy.Wait, &copying); c.early && again != policy.Go {
+		if again := m.handEarly(policy.Look{Turn: 2, Remaining: 30e6}, policy.Wait, &copying); c.early && again != policy.Go {
 			t.Errorf("%+v: once hooks have held the guest it is %s", c, again)
 		}
 		if p := m.rec.Snapshot().PostCopy; c.mode == "hybrid" && c.early && (p == nil || !strings.Contains(p.Why, "20.0 MB are left, a pause of 2.023s: the downtime budget of 300ms")) {
@@ -321,7 +321,7 @@ func TestFollowsOnceSent(t *testing.T) {
 		m.work.rounds.See(300*time.Millisecond, 2)
 		copying := policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}
 		for i, l := range c.looks {
-			look := policy.Look{At: l.at, Round: int64(2 + i), Remaining: 9e6, Read: l.read, Sent: l.sent, Goodput: 1e6, Tail: policy.PackedTail}
+			look := policy.Look{At: l.at, Turn: int64(2 + i), Remaining: 9e6, Read: l.read, Sent: l.sent, Goodput: 1e6, Tail: policy.PackedTail}
 			m.handEarly(look, copying.See(look), &copying)
 		}
 		if begun := m.work.rounds.Ahead(); begun != c.early { // to read ahead, and then it follows
@@ -335,7 +335,7 @@ func TestFollowsOnceSent(t *testing.T) {
 func TestHandLate(t *testing.T) {
 	for left, want := range map[int64]bool{1e6: false, 3e6: false, 100e6: true} {
 		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
-		m.handLate(policy.Look{Round: 2, Remaining: left, Goodput: 10e6, Tail: policy.PackedTail})
+		m.handLate(policy.Look{Turn: 2, Remaining: left, Goodput: 10e6, Tail: policy.PackedTail})
 		rep := m.rec.Snapshot()
 		if m.work.early != want || (rep.PostCopy != nil) != want || want && !strings.Contains(rep.PostCopy.Why, "100.0 MB are left") {
 			t.Errorf("%d bytes left: early %v, %+v", left, m.work.early, rep.PostCopy)

@@ -257,7 +257,7 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 		return m.directLook(p)
 	}
 	backlog, speed := m.forwards(p)
-	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.ahead(backlog, speed), DirtyRate: p.DirtyRate, Goodput: speed}
+	return policy.Look{Turn: p.Rounds, Remaining: p.Remaining + m.ahead(backlog, speed), DirtyRate: p.DirtyRate, Goodput: speed}
 }
 
 // forwards is what QEMU has written and no path has taken yet, bytes, and what the paths carry, bytes per second. While

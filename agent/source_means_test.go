@@ -135,7 +135,7 @@ func TestTurnsHybrid(t *testing.T) {
 			} else {
 				m.state = sourceDoing(t, c.doing)
 			}
-			look := policy.Look{At: time.Minute, Round: 2, Remaining: 50e6, Goodput: c.goodput, Tail: policy.PackedTail}
+			look := policy.Look{At: time.Minute, Turn: 2, Remaining: 50e6, Goodput: c.goodput, Tail: policy.PackedTail}
 			in := m.verdict(c.doing, m.cannotFit(look, &policy.Copying{RTT: 20 * time.Millisecond}))
 			if in.Kind != migration.Fault || in.Again != (c.want != "") {
 				t.Fatalf("%+v", in)

@@ -27,8 +27,8 @@ func TestThrottleWords(t *testing.T) {
 	if got := m.throttleWords(); got != "" {
 		t.Errorf("not throttled yet: %q", got)
 	}
-	m.work.throttling.See(policy.Look{At: time.Second, Round: 2}, false, 0)
-	m.work.throttling.See(policy.Look{At: time.Minute, Round: 9}, false, 0)
+	m.work.throttling.See(policy.Look{At: time.Second, Turn: 2}, false, 0)
+	m.work.throttling.See(policy.Look{At: time.Minute, Turn: 9}, false, 0)
 	if got := m.throttleWords(); !strings.Contains(got, "40 % of the time") {
 		t.Errorf("throttled: %q", got)
 	}

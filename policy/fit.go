@@ -42,9 +42,11 @@ func Calm(dirty, carried int64) bool {
 
 // Look is one look at a migration's memory.
 type Look struct {
-	At        time.Duration // since the copy began, as Clock counts it
-	Round     int64
-	Pass      int64 // over the memory, as the hypervisor counts them; 0: as Round
+	At time.Duration // since the copy began, as Clock counts it
+	// Turn counts the moments at which a decision may fall: each round begins one; by our own data path, where rounds
+	// follow each other within milliseconds, one begins every so often.
+	Turn      int64
+	Round     int64 // over the memory, as the hypervisor counts them; 0: as Turn
 	Remaining int64 // bytes unsent or dirty at the last count, as they are sent
 	Left      int64 // the same, as the guest has them; 0: as Remaining
 	// Read counts versions of pages that our own data path has from the hypervisor, but for those that are as before,
@@ -131,18 +133,18 @@ type Copying struct {
 	RTT    time.Duration
 	Limit  time.Duration // of a copy that comes no nearer to its end; 0: no limit
 
-	round int64         // last round seen
-	last  time.Duration // downtime foreseen at the beginning of the last round; 0: none was yet
+	turn  int64         // the last seen
+	last  time.Duration // downtime foreseen at the beginning of the last turn; 0: none was yet
 	best  time.Duration // the shortest of them
 	work  time.Duration // Look.Work of that
-	stale int           // rounds in turn that did not better it
+	stale int           // turns one after the other that did not better it
 
-	pass    int64         // last pass seen
+	round   int64         // the last seen
 	before  time.Duration // downtime foreseen as this one began; 0: none was
 	shorter bool          // it is shorter than the one before
-	begun   time.Duration // downtime foreseen as the last pass began that came nearer to the end; 0: none but the first
-	fewest  int64         // Left as a pass but the first began, the fewest of them; 0: none has
-	least   int64         // Left, at its least in this pass; 0 where that is no shorter one
+	begun   time.Duration // downtime foreseen as the last round began that came nearer to the end; 0: none but the first
+	fewest  int64         // Left as a round but the first began, the fewest of them; 0: none has
+	least   int64         // Left, at its least in this round; 0 where that is no shorter one
 	gained  time.Duration // when it last came nearer to its end
 	limit   time.Duration // Limit as it last was
 }
@@ -160,14 +162,14 @@ const (
 // hardlyShorter is a gain that is not worth another round.
 const hardlyShorter = 25 * time.Millisecond
 
-// staleRounds without gain end the wait once the budget is met.
+// staleRounds, or turns, without gain end the wait once the budget is met.
 const staleRounds = 2
 
-// barely is for how long a copy has come no nearer to its end, beside what the last pass that did was foreseen to take,
-// that barely does.
+// barely is for how long a copy has come no nearer to its end, beside what the last round that did was foreseen to
+// take, that barely does.
 const barely = 5 * time.Second
 
-// gainLimit is for how long a copy may come no nearer to its end, beside what the last pass that did was foreseen to
+// gainLimit is for how long a copy may come no nearer to its end, beside what the last round that did was foreseen to
 // take.
 const gainLimit = 30 * time.Second
 
@@ -177,31 +179,31 @@ func (c *Copying) late(at time.Duration) bool {
 	return c.Limit > 0 && at > c.Limit && at-c.gained > gainLimit+c.begun
 }
 
-// begin looks whether a pass begins, and whether it is shorter than the last that was, in time, or in bytes than
+// begin looks whether a round begins, and whether it is shorter than the last that was, in time, or in bytes than
 // each, where the paths carry less than before: then the copy comes nearer to its end as it begins, and as ever less
 // of it is left. In one that is not, that says nothing: the guest has written as much again by its end.
-func (c *Copying) begin(pass, left int64, l Look) {
-	if pass == c.pass {
+func (c *Copying) begin(round, left int64, l Look) {
+	if round == c.round {
 		return
 	}
-	c.pass, c.least = pass, 0
+	c.round, c.least = round, 0
 	d := l.Downtime(c.RTT)
 	c.shorter, c.before = c.before != 0 && d < c.before*9/10, d
-	if pass > 1 && c.begun != 0 && d >= c.begun*9/10 && left >= c.fewest/10*9 {
+	if round > 1 && c.begun != 0 && d >= c.begun*9/10 && left >= c.fewest/10*9 {
 		return
 	}
 	c.least, c.gained = left, l.At
-	if pass > 1 {
+	if round > 1 {
 		c.begun, c.fewest = d, min(left, cmp.Or(c.fewest, left))
 	}
 }
 
 // follow begins anew to look whether the copy comes nearer to its end where its limit became shorter, as the paths may
-// carry more now: what is left of this pass says so, and what is left as the next begins.
-func (c *Copying) follow(pass, left int64, at time.Duration) {
+// carry more now: what is left of this round says so, and what is left as the next begins.
+func (c *Copying) follow(round, left int64, at time.Duration) {
 	if c.Limit < c.limit {
 		c.begun, c.fewest, c.gained = 0, 0, at
-		if pass == c.pass {
+		if round == c.round {
 			c.least = left
 		}
 	}
@@ -209,24 +211,24 @@ func (c *Copying) follow(pass, left int64, at time.Duration) {
 }
 
 // Barely says whether a copy goes on though it came no nearer to its end for long, and fits no budget: chance alone
-// ends it now, or its limit. Over a path that got slow a pass may be longer than the shortest, and shorter than the
+// ends it now, or its limit. Over a path that got slow a round may be longer than the shortest, and shorter than the
 // one before.
 func (c *Copying) Barely(at time.Duration) bool {
 	return !c.shorter && c.stuck(at)
 }
 
-// stuck is Barely, also where this pass is shorter than the one before: as they come, one may be, and the next fits.
+// stuck is Barely, also where this round is shorter than the one before: as they come, one may be, and the next fits.
 func (c *Copying) stuck(at time.Duration) bool {
 	return c.stale >= staleRounds && !c.Fits() && at-c.gained > barely+c.begun
 }
 
 // See takes a look and decides. What remains is exact when a round has just
-// begun, so decisions fall there: within the budget, and when another round would
-// not make it much shorter.
+// begun, so decisions fall there (see Look.Turn): within the budget, and when another
+// would not make it much shorter.
 func (c *Copying) See(l Look) Verdict {
-	left, pass := cmp.Or(l.Left, l.Remaining), max(1, cmp.Or(l.Pass, l.Round))
-	c.follow(pass, left, l.At)
-	if pass == c.pass && left < c.least {
+	left, round := cmp.Or(l.Left, l.Remaining), max(1, cmp.Or(l.Round, l.Turn))
+	c.follow(round, left, l.At)
+	if round == c.round && left < c.least {
 		c.least, c.gained = left, l.At
 	}
 	unfit, chance := Wait, c.stuck(l.At)
@@ -234,13 +236,13 @@ func (c *Copying) See(l Look) Verdict {
 		unfit = GiveUp
 	}
 	foreseen := l.Goodput > 0 || l.Remaining <= l.tail() // else no downtime can be
-	if pass == 1 || foreseen {
-		c.begin(pass, left, l)
+	if round == 1 || foreseen {
+		c.begin(round, left, l)
 	}
-	if l.Round <= 1 || l.Round == c.round {
+	if l.Turn <= 1 || l.Turn == c.turn {
 		return unfit
 	}
-	c.round = l.Round
+	c.turn = l.Turn
 	if !foreseen {
 		return unfit
 	}
@@ -266,7 +268,7 @@ func (c *Copying) See(l Look) Verdict {
 // Gains says whether rounds still get shorter: copying on may come to its end.
 func (c *Copying) Gains() bool { return c.stale < staleRounds }
 
-// Fits says whether what was left at the beginning of the last round fits the budget.
+// Fits says whether what was left at the beginning of the last turn fits the budget.
 func (c *Copying) Fits() bool { return c.last != 0 && c.last <= c.Budget }
 
 // Best is the shortest downtime that was foreseen, and how much of it the hosts' processors were to take for what was

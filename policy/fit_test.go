@@ -51,7 +51,7 @@ func TestLeast(t *testing.T) {
 		}
 		copying, got := Copying{Budget: budget, RTT: c.rtt}, Wait
 		for round := int64(2); round < 8 && got == Wait; round++ {
-			got = copying.See(Look{Round: round, Goodput: c.rate, Tail: c.tail})
+			got = copying.See(Look{Turn: round, Goodput: c.rate, Tail: c.tail})
 		}
 		if c.rate > 0 && got != Go {
 			t.Errorf("%+v: with %v allowed: %s", c, budget, got)
@@ -71,7 +71,7 @@ func TestStretched(t *testing.T) {
 		disks     time.Duration
 		want      bool
 	}{{2 * mega, 0, false}, {4 * mega, 0, false}, {5 * mega, 0, true}, {100 * mega, 0, true}, {2 * mega, 400 * ms, true}} {
-		look := Look{Round: 5, Remaining: c.remaining, Goodput: 10 * mega, Tail: PackedTail, Disks: c.disks}
+		look := Look{Turn: 5, Remaining: c.remaining, Goodput: 10 * mega, Tail: PackedTail, Disks: c.disks}
 		if got := look.Stretched(20*ms, 300*ms); got != c.want {
 			t.Errorf("%d bytes left, disks %v: %v of 300 ms: %v", c.remaining, c.disks, look.Downtime(20*ms), got)
 		}
@@ -94,11 +94,11 @@ func TestInSync(t *testing.T) {
 func TestSee(t *testing.T) {
 	// At 10 MB/s what remains takes 100 ms for each MB.
 	at := func(second, round, remaining int64) Look {
-		return Look{At: time.Duration(second) * time.Second, Round: round, Remaining: remaining*mega - tail, Goodput: 10 * mega}
+		return Look{At: time.Duration(second) * time.Second, Turn: round, Remaining: remaining*mega - tail, Goodput: 10 * mega}
 	}
 	// On a way back most pages are known, and the paths were never full: 0.7 MB/s arrived.
 	known := func(round int64) Look {
-		return Look{Round: round, Remaining: 20_000, Goodput: 700_000, Tail: PackedTail}
+		return Look{Turn: round, Remaining: 20_000, Goodput: 700_000, Tail: PackedTail}
 	}
 	// What the guest always writes to stays for the pause.
 	kept := func(round, remaining int64, share float64) Look {
@@ -114,7 +114,7 @@ func TestSee(t *testing.T) {
 		l.Left = left * mega
 		return l
 	}
-	unknown := func(round, remaining int64) Look { return Look{Round: round, Remaining: remaining} }
+	unknown := func(round, remaining int64) Look { return Look{Turn: round, Remaining: remaining} }
 	for _, c := range []struct {
 		name  string
 		limit time.Duration
@@ -137,11 +137,11 @@ func TestSee(t *testing.T) {
 		{"within a round", 10 * time.Second, []Look{at(1, 2, 9), at(11, 2, 9), at(32, 2, 9)}, GiveUp},
 		{"in the first round", 10 * time.Second, []Look{at(5, 1, 9), at(35, 1, 9), at(36, 1, 9)}, GiveUp},
 		{"no better, but the limit has not passed", 50 * time.Second, []Look{at(1, 2, 9), at(50, 2, 9)}, Wait},
-		{"the limit passes in a first round in which less and less is left: the paths carry less than was said", 10 * time.Second, []Look{at(5, 1, 90), at(35, 1, 80), at(65, 1, 70)}, Wait},
+		{"the limit rounds in a first round in which less and less is left: the paths carry less than was said", 10 * time.Second, []Look{at(5, 1, 90), at(35, 1, 80), at(65, 1, 70)}, Wait},
 		{"pages that come later are packed less well: more is left to send, of less memory", 10 * time.Second, []Look{left(at(5, 1, 70), 300), left(at(35, 1, 80), 200), left(at(65, 1, 90), 100)}, Wait},
-		{"it passes while rounds get shorter", 10 * time.Second, []Look{at(1, 2, 90), at(31, 3, 60), at(61, 4, 50)}, Wait},
+		{"it rounds while rounds get shorter", 10 * time.Second, []Look{at(1, 2, 90), at(31, 3, 60), at(61, 4, 50)}, Wait},
 		{"also where the first of them could not be foreseen", 10 * time.Second, []Look{unknown(2, 90*mega), at(21, 3, 60), at(51, 4, 50), at(81, 5, 40)}, Wait},
-		{"it passes while the next round, of 90 s, goes on", 10 * time.Second, []Look{at(1, 2, 900), at(115, 2, 90)}, Wait},
+		{"it rounds while the next round, of 90 s, goes on", 10 * time.Second, []Look{at(1, 2, 900), at(115, 2, 90)}, Wait},
 		{"within the budget when that is over: another round is no choice", 10 * time.Second, []Look{at(1, 2, 3), at(32, 3, 2)}, Go},
 		{"hardly anything was sent, and hardly anything is left", 0, []Look{known(2), known(3), known(4)}, Go},
 		{"no shorter for long, and then within the budget by chance: the next may not be", 0, []Look{at(1, 2, 9), at(2, 3, 9), at(3, 4, 9), at(9, 5, 9), at(10, 6, 2)}, Go},
@@ -149,7 +149,7 @@ func TestSee(t *testing.T) {
 		{"no limit", 0, []Look{at(1, 2, 9), at(1e6, 2, 9)}, Wait},
 		{"what the paths carry is not known: no downtime can be foreseen", 0, []Look{unknown(2, 50*mega), unknown(3, 50*mega)}, Wait},
 		{"not known, and nothing is left", 0, []Look{unknown(2, 0)}, Go},
-		{"not known until the limit", 10 * time.Second, []Look{unknown(2, 50*mega), {At: 31 * time.Second, Round: 3, Remaining: 50 * mega}}, GiveUp},
+		{"not known until the limit", 10 * time.Second, []Look{unknown(2, 50*mega), {At: 31 * time.Second, Turn: 3, Remaining: 50 * mega}}, GiveUp},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			copying := Copying{Budget: 300 * ms, RTT: 20 * ms, Limit: c.limit}
@@ -166,34 +166,34 @@ func TestSee(t *testing.T) {
 	}
 }
 
-// TestPassesOfMinutes: looks at our own data path are rounds of their own, of which there are many in each pass over
-// memory. Over a slow path ever less is left of a pass, for minutes: the copy goes on while passes get shorter, and is
+// TestRoundsOfMinutes: looks at our own data path are turns of their own, of which there are many in each round over
+// memory. Over a slow path ever less is left of a round, for minutes: the copy goes on while rounds get shorter, and is
 // given up when they do not.
-func TestPassesOfMinutes(t *testing.T) {
-	const rest = 8 // MB that wait when the next pass begins, at 1 MB/s
+func TestRoundsOfMinutes(t *testing.T) {
+	const rest = 8 // MB that wait when the next round begins, at 1 MB/s
 	for _, c := range []struct {
 		name   string
-		passes []int64 // MB left as each begins
+		rounds []int64 // MB left as each begins
 		ends   time.Duration
 	}{
-		{"one long pass", []int64{400}, 0},
+		{"one long round", []int64{400}, 0},
 		{"each is half as long", []int64{200, 100, 50, 25, 13}, 0},
 		{"each is as long", []int64{60, 60, 60, 60, 60}, 52*time.Second + 91*time.Second},
 		{"each is as long, after some", []int64{200, 60, 60, 60, 60}, 192*time.Second + 52*time.Second + 91*time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			copying := Copying{Budget: 300 * ms, RTT: 20 * ms, Limit: 10 * time.Second}
-			at, round := time.Duration(0), int64(2)
-			for pass, begins := range c.passes {
+			at, turn := time.Duration(0), int64(2)
+			for round, begins := range c.rounds {
 				for left := begins * mega; left > rest*mega; left -= mega / 10 {
 					at += 100 * ms
-					round++
-					got := copying.See(Look{At: at, Round: round, Pass: int64(pass + 2), Remaining: left - tail, Goodput: mega})
+					turn++
+					got := copying.See(Look{At: at, Turn: turn, Round: int64(round + 2), Remaining: left - tail, Goodput: mega})
 					if got == GiveUp && c.ends != 0 && (at-c.ends).Abs() < 2*time.Second {
 						return
 					}
 					if got != Wait {
-						t.Fatalf("%s in pass %d, of which %d MB are left, after %v", got, pass+2, left/mega, at)
+						t.Fatalf("%s in round %d, of which %d MB are left, after %v", got, round+2, left/mega, at)
 					}
 				}
 			}
@@ -204,36 +204,36 @@ func TestPassesOfMinutes(t *testing.T) {
 	}
 }
 
-// TestLiftedLimit: under a low bandwidth passes get no shorter. Once that is lifted, and the limit of the copy falls by
+// TestLiftedLimit: under a low bandwidth rounds get no shorter. Once that is lifted, and the limit of the copy falls by
 // it to what is over already, the copy is given the time to show what it carries now.
 func TestLiftedLimit(t *testing.T) {
-	const lifted = 650 * time.Second // shortly after the fifth pass, of 160 MB, began
+	const lifted = 650 * time.Second // shortly after the fifth round, of 160 MB, began
 	for _, c := range []struct {
 		name    string
 		goodput int64         // once it is lifted
-		rest    int64         // MB that wait as the next pass begins
+		rest    int64         // MB that wait as the next round begins
 		ends    time.Duration // after it was
 		want    Verdict
 	}{
-		{"what is left of a pass fits", 12 * mega, -1, 13 * time.Second, Go},
+		{"what is left of a round fits", 12 * mega, -1, 13 * time.Second, Go},
 		{"it does after a long one", mega * 3 / 2, -1, 104 * time.Second, Go},
-		{"no pass fits, nor gets shorter", 12 * mega, 8, 25*time.Second + 43*time.Second, GiveUp},
+		{"no round fits, nor gets shorter", 12 * mega, 8, 25*time.Second + 43*time.Second, GiveUp},
 	} {
 		copying, goodput := Copying{Budget: 300 * ms, RTT: 20 * ms, Limit: 834 * time.Second}, mega
-		at, pass, left, rest, got := time.Duration(0), int64(1), 200*mega, int64(8), Wait
-		for round := int64(1); got == Wait && at < 2*lifted; round++ {
+		at, round, left, rest, got := time.Duration(0), int64(1), 200*mega, int64(8), Wait
+		for turn := int64(1); got == Wait && at < 2*lifted; turn++ {
 			if at == lifted {
 				copying.Limit, goodput, rest = 94*time.Second, c.goodput, c.rest
 			}
 			if left <= rest*mega {
-				pass, left = pass+1, 160*mega
+				round, left = round+1, 160*mega
 			}
-			got = copying.See(Look{At: at, Round: round, Pass: pass, Remaining: max(0, left-tail), Goodput: goodput})
+			got = copying.See(Look{At: at, Turn: turn, Round: round, Remaining: max(0, left-tail), Goodput: goodput})
 			left -= goodput / 10
 			at += 100 * ms
 		}
 		if got != c.want || (at-lifted-c.ends).Abs() > 2*time.Second {
-			t.Errorf("%s: %s after %v, in pass %d", c.name, got, at-lifted, pass)
+			t.Errorf("%s: %s after %v, in round %d", c.name, got, at-lifted, round)
 		}
 	}
 }
@@ -253,7 +253,7 @@ func TestBarely(t *testing.T) {
 	} {
 		copying, got := Copying{Budget: 300 * ms}, 0
 		for i, left := range c.left {
-			look := Look{At: time.Duration(i+1) * time.Second, Round: int64(i + 1), Remaining: left*mega - tail, Goodput: 10 * mega}
+			look := Look{At: time.Duration(i+1) * time.Second, Turn: int64(i + 1), Remaining: left*mega - tail, Goodput: 10 * mega}
 			if copying.See(look); got == 0 && copying.Barely(look.At) {
 				got = i
 			}
@@ -280,9 +280,9 @@ func TestFirstThatFits(t *testing.T) {
 			if i == len(lefts)-1 {
 				want = Go
 			}
-			look := Look{At: at, Round: int64(i + 1), Remaining: left*mega - tail, Goodput: mega}
+			look := Look{At: at, Turn: int64(i + 1), Remaining: left*mega - tail, Goodput: mega}
 			if got := copying.See(look); got != want {
-				t.Errorf("%s: pass %d of %d MB: %v, want %v", name, i+1, left, got, want)
+				t.Errorf("%s: round %d of %d MB: %v, want %v", name, i+1, left, got, want)
 			}
 			at += time.Duration(left) * time.Second
 		}
@@ -292,21 +292,21 @@ func TestFirstThatFits(t *testing.T) {
 // TestBarelyAfterSlower: over a path that got slow in a late round none is as short for long as the shortest before,
 // though each is shorter than the one before: rounds do get shorter, until they do not.
 func TestBarelyAfterSlower(t *testing.T) {
-	for name, pass := range map[string]int64{"each round is a pass": 0, "a pass of many rounds": 1} {
+	for name, round := range map[string]int64{"each turn is a round": 0, "a round of many turns": 1} {
 		copying, at := Copying{Budget: 100 * ms}, time.Duration(0)
-		round := int64(1)
+		turn := int64(1)
 		for i, c := range []struct {
 			left, carries int64 // MB, MB/s
 			barely        bool
 		}{{90, 9, false}, {4, 4, false}, {36, 1, false}, {24, 1, false}, {16, 1, false}, {11, 1, false}, {7, 1, false}, {7, 1, true}} {
-			for looks := range 1 + pass*9 {
-				look := Look{At: at, Round: round, Remaining: c.left*mega - tail - looks*mega/100, Goodput: c.carries * mega, Pass: pass * int64(i+1)}
+			for looks := range 1 + round*9 {
+				look := Look{At: at, Turn: turn, Remaining: c.left*mega - tail - looks*mega/100, Goodput: c.carries * mega, Round: round * int64(i+1)}
 				copying.See(look)
-				round++
+				turn++
 			}
 			at += time.Duration(c.left/c.carries) * time.Second
-			if got := copying.Barely(at - 100*ms); got != c.barely && (pass == 0 || i > 2) {
-				t.Errorf("%s: at the end of pass %d of %d MB: %v", name, i+1, c.left, got)
+			if got := copying.Barely(at - 100*ms); got != c.barely && (round == 0 || i > 2) {
+				t.Errorf("%s: at the end of round %d of %d MB: %v", name, i+1, c.left, got)
 			}
 		}
 	}
@@ -318,13 +318,13 @@ func TestBest(t *testing.T) {
 		t.Fatalf("before a look: %v, %v", pause, work)
 	}
 	for round, remaining := range []int64{9, 4, 6} {
-		copying.See(Look{Round: int64(round + 2), Remaining: remaining*mega - tail, Goodput: 10 * mega})
+		copying.See(Look{Turn: int64(round + 2), Remaining: remaining*mega - tail, Goodput: 10 * mega})
 	}
 	if pause, work := copying.Best(); pause != load+400*ms || work != 0 {
 		t.Fatalf("%v, %v", pause, work)
 	}
 	for round, work := range []time.Duration{200 * ms, 300 * ms} { // the last look is not the best
-		copying.See(Look{Round: int64(round + 5), Goodput: 10 * mega, Work: work})
+		copying.See(Look{Turn: int64(round + 5), Goodput: 10 * mega, Work: work})
 	}
 	if pause, work := copying.Best(); pause != load+200*ms || work != 200*ms {
 		t.Fatalf("with work: %v, %v", pause, work)
@@ -341,7 +341,7 @@ func TestFits(t *testing.T) {
 		remaining int64
 		want      bool
 	}{{9, false}, {2, true}, {4, false}, {2, true}} {
-		look := Look{Round: int64(i + 2), Remaining: c.remaining*mega - tail, Goodput: 10 * mega}
+		look := Look{Turn: int64(i + 2), Remaining: c.remaining*mega - tail, Goodput: 10 * mega}
 		if copying.See(look); copying.Fits() != c.want {
 			t.Errorf("look %d, a pause of %v: fits: %v", i, look.Downtime(0), copying.Fits())
 		}
@@ -370,15 +370,15 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// TestSlowPathHalves: over a path that carries a twentieth of what it did, from the second pass on, each pass leaves
-// half as much as the one before, and takes longer than the second was foreseen to: that copy is not given up, nor
-// said to come to nothing.
+// TestSlowPathHalves: over a path that carries a twentieth of what it did, from the second round on, each leaves half
+// as much as the one before, and takes longer than the second was foreseen to: that copy is not given up, nor said to
+// come to nothing.
 func TestSlowPathHalves(t *testing.T) {
 	copying := Copying{Budget: 2 * time.Second, RTT: 20 * ms, Limit: 94 * time.Second}
 	at, left, goodput := 20*time.Second, 100e6, 12.5e6
 	for round := int64(2); round < 20; round++ {
 		for sent := 0.0; sent < left; sent += 0.6e6 {
-			look := Look{At: at, Round: round, Remaining: int64(left - sent), Goodput: int64(goodput), DirtyRate: 0.3e6}
+			look := Look{At: at, Turn: round, Remaining: int64(left - sent), Goodput: int64(goodput), DirtyRate: 0.3e6}
 			verdict := copying.See(look)
 			if verdict == Go {
 				return

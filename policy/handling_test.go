@@ -61,7 +61,7 @@ func TestKeptPagesAreNotWaitedFor(t *testing.T) {
 	c := Copying{Budget: 300 * ms}
 	for at := 20 * ms; at < 5*time.Second; at += 20 * ms {
 		work := h.See(Handled{At: at, Pages: uint64(at/ms) / 5, Left: 4_000, Kept: 3_996, Acked: int64(at/ms) * 4, Goodput: 125 * mega})
-		if c.See(Look{At: at, Round: 2 + int64(at/(150*ms)), Remaining: 4_000 * 800, Goodput: 125 * mega, Tail: PackedTail, Work: work}) == Go {
+		if c.See(Look{At: at, Turn: 2 + int64(at/(150*ms)), Remaining: 4_000 * 800, Goodput: 125 * mega, Tail: PackedTail, Work: work}) == Go {
 			return
 		}
 	}

@@ -52,7 +52,7 @@ func Pause(percent int, runs time.Duration) time.Duration {
 // says how far it is to be; more is true where that is more than was asked for before. gains
 // says that copying on may come to its end as it is.
 func (t *Throttling) See(l Look, gains bool, now int) (percent int, more bool) {
-	if t.Most <= 0 || l.Round <= 1 {
+	if t.Most <= 0 || l.Turn <= 1 {
 		return t.asked, false
 	}
 	if t.first == 0 {

@@ -73,7 +73,7 @@ func TestThrottling(t *testing.T) {
 			th := Throttling{Most: c.most}
 			asked := 0
 			for i, l := range c.looks {
-				got, more := th.See(Look{At: time.Duration(l.at * 1e9), Round: l.round, DirtyRate: dirty, Goodput: goodput}, l.gains, l.now)
+				got, more := th.See(Look{At: time.Duration(l.at * 1e9), Turn: l.round, DirtyRate: dirty, Goodput: goodput}, l.gains, l.now)
 				if got != l.want || more != (got > asked) || th.Asked() != got {
 					t.Fatalf("look %d: %d %%, more %v; want %d %%", i, got, more, l.want)
 				}
@@ -90,7 +90,7 @@ func TestThrottlingEnds(t *testing.T) {
 		th := Throttling{Most: rapid.IntRange(0, 99).Draw(t, "most")}
 		before, steps := 0, 0
 		for i := range 200 {
-			l := Look{At: time.Duration(i) * time.Second, Round: int64(2 + i),
+			l := Look{At: time.Duration(i) * time.Second, Turn: int64(2 + i),
 				DirtyRate: rapid.Int64Range(0, 1<<40).Draw(t, "dirty"), Goodput: rapid.Int64Range(0, 1<<40).Draw(t, "goodput")}
 			now, more := th.See(l, false, before)
 			if now < before || now > th.Most || more != (now > before) {

@@ -9,10 +9,10 @@ import (
 	"godwit/vm"
 )
 
-// roundTime is how long a look at the lanes counts as a round. QEMU's own rounds follow
-// each other within milliseconds when it has nothing to send, and say nothing of what
-// still waits here.
-const roundTime = 150 * time.Millisecond
+// turnTime is how long a turn is of a copy by lanes (policy.Look.Turn). QEMU's own rounds
+// follow each other within milliseconds when it has nothing to send, and say nothing
+// of what still waits here.
+const turnTime = 150 * time.Millisecond
 
 // Look is a look at memory that goes by lanes of which s was seen, and by QEMU p, at so long after the copy began:
 // bytes as they are coded. handling hears of it. For how long a release is on its way is not known here.
@@ -21,9 +21,9 @@ func Look(s proxy.Stats, p vm.Progress, at time.Duration, handling *policy.Handl
 	if s.Opaque != "" {
 		tail = 0
 	}
-	round := p.Rounds
-	if round > 1 {
-		round = 2 + int64(at/roundTime)
+	turn := p.Rounds
+	if turn > 1 {
+		turn = 2 + int64(at/turnTime)
 	}
 	left := s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size //nolint:gosec // not negative
 	read, sent := versions(s)
@@ -32,7 +32,7 @@ func Look(s proxy.Stats, p vm.Progress, at time.Duration, handling *policy.Handl
 		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
 	return policy.Look{
-		Round: round, Pass: p.Rounds, Remaining: toCarry(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
+		Turn: turn, Round: p.Rounds, Remaining: toCarry(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
 		Read: read, Sent: sent, DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left),
 	}
 }
