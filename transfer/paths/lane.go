@@ -76,7 +76,7 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 	s.lanes = append(s.lanes, l)
 	switch {
 	case s.hurry:
-		l.hasten(now)
+		l.hurry(now)
 	case s.waited:
 		askSoon(l.conn)
 		l.anew(now)

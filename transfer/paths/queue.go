@@ -39,8 +39,8 @@ func (l *lane) follow(deep bool) {
 	}
 }
 
-// hasten readies a lane for the stop phase; under mu.
-func (l *lane) hasten(now time.Time) {
+// hurry readies a lane for the stop phase; under mu.
+func (l *lane) hurry(now time.Time) {
 	socket.KeepUnsent(l.conn, min(max(int(l.speed()*hurryQueue.Seconds()), leastNotSent), notSent))
 	askSoon(l.conn)
 	l.anew(now)

@@ -190,7 +190,7 @@ func (s *Sender) Hurry(following int64) {
 	if !s.hurry {
 		now := time.Now()
 		for _, l := range s.lanes {
-			l.hasten(now)
+			l.hurry(now)
 		}
 		s.before = s.ackedBytes
 	}

@@ -38,7 +38,7 @@ type session struct {
 	heard    time.Time
 	bye      *string // to be said on every lane, and then nothing more
 	waited   bool    // somebody waits for what is sent: see askSoon
-	hurry    bool    // a guest does, and for all of it: see hasten
+	hurry    bool    // a guest does, and for all of it: see lane.hurry
 	failed   error   // why everything is about to end: what came could not be taken, and no more is
 	ended    bool
 	paths    map[string]*Path

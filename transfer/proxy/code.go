@@ -217,15 +217,6 @@ func (s *Source) handOver(last uint64) error {
 	return s.sender.Control(s.ctx, wire.TopicRun, wire.AppendRun(nil, start), true)
 }
 
-// quicken is for the stop phase: nothing is more urgent, and the guest does not wait for a page
-// to be missed.
-func (s *Source) quicken() {
-	s.threads.hurry()
-	if !s.early.Load() {
-		s.offered.Steady()
-	}
-}
-
 // hurryOn tells the lanes, in the stop phase, how much follows.
 func (s *Source) hurryOn() {
 	if s.stopping() {

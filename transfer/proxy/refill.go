@@ -77,11 +77,11 @@ func (s *Source) want(body []byte) error {
 	return nil
 }
 
-// hasten puts a page before all others, now or when it was read.
+// hasten puts a page before all others, now or when it was read; before the stream began it does nothing.
 func (s *Source) hasten(page uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.refill == nil { // it was asked for before the stream began
+	if s.refill == nil {
 		return
 	}
 	if !s.store.Urgent(page) && s.refill.wanted.Has(page) {

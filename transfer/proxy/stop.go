@@ -110,7 +110,10 @@ func (s *Source) GoOn() {
 func (s *Source) Hurry() {
 	s.once.Do(func() {
 		close(s.hurried)
-		s.quicken()
+		s.threads.hurry()
+		if !s.early.Load() { // the guest does not wait for a page to be missed
+			s.offered.Steady()
+		}
 		s.mu.Lock()
 		store := s.store
 		s.mu.Unlock()
