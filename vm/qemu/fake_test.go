@@ -372,9 +372,8 @@ func TestProbeProcessor(t *testing.T) {
 	if !virtualises(info) || virtualises([]byte(strings.ReplaceAll(string(info), "vmx", "vmxx"))) {
 		t.Error("vmx flag not told from others")
 	}
-	same := []byte(strings.ReplaceAll(string(info), "sse vmx", "vmx sse"))
-	if processor(info) != processor(same) || !strings.HasPrefix(processor(info), "X 1 (family 6 model 7 stepping 8 flags ") {
-		t.Errorf("processor %q and %q", processor(info), processor(same))
+	if got := processor(info); got != "X 1 (family 6 model 7 stepping 8)" {
+		t.Errorf("processor %q", got)
 	}
 	v, err := parseVersion([]byte("QEMU emulator version 10.0.2 (Debian 1:10)\n"))
 	if err != nil || v != (qmp.Version{Major: 10, Micro: 2}) {

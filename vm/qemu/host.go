@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -26,9 +25,8 @@ import (
 type Host struct {
 	Version qmp.Version
 	Accel   string
-	// CPU tells two hosts apart whose guests must not be exchanged: with KVM and its
-	// default CPU model it names the processor and a hash of its flags, with TCG it
-	// is "max", because there QEMU's version decides.
+	// CPU is for people: with KVM it names the processor, with TCG it is "max", as QEMU's version decides there. What
+	// bars a guest from a host is compared elsewhere, by what its processor has.
 	CPU string
 }
 
@@ -164,9 +162,5 @@ func virtualises(info []byte) bool {
 
 func processor(info []byte) string {
 	f := cpuinfo(info)
-	flags := strings.Fields(f["flags"])
-	slices.Sort(flags)
-	sum := sha256.Sum256([]byte(strings.Join(flags, " ")))
-	return fmt.Sprintf("%s (family %s model %s stepping %s flags %x)",
-		f["model name"], f["cpu family"], f["model"], f["stepping"], sum[:6])
+	return fmt.Sprintf("%s (family %s model %s stepping %s)", f["model name"], f["cpu family"], f["model"], f["stepping"])
 }
