@@ -292,8 +292,16 @@ func (s *Store) Get(id string) (Detour, bool) {
 // clone is a copy that a later change of d does not reach.
 func (d *Detour) clone() Detour {
 	c := *d
-	c.Taps, c.Away, c.Visiting, c.Coming = slices.Clone(d.Taps), slices.Clone(d.Away), slices.Clone(d.Visiting), slices.Clone(d.Coming)
-	c.Sent, c.Standing, c.Asked, c.Lends = maps.Clone(d.Sent), slices.Clone(d.Standing), slices.Clone(d.Asked), slices.Clone(d.Lends)
+	c.Taps, c.Away, c.Visiting = slices.Clone(d.Taps), slices.Clone(d.Away), slices.Clone(d.Visiting)
+	c.Coming, c.Leaving, c.Standing = slices.Clone(d.Coming), slices.Clone(d.Leaving), slices.Clone(d.Standing)
+	c.Sent, c.Asked, c.Lends = maps.Clone(d.Sent), slices.Clone(d.Asked), slices.Clone(d.Lends)
+	for other, away := range c.Sent {
+		c.Sent[other] = slices.Clone(away)
+	}
+	if d.OffLink != nil {
+		off := *d.OffLink
+		c.OffLink = &off
+	}
 	return c
 }
 
