@@ -193,9 +193,7 @@ func (s *Store) Flip(id string, active bool) error {
 	return s.apply(d.Guest)
 }
 
-// apply makes the kernel equal to what the guest's detours ask for together. An
-// address that came here by one detour and goes on by another is in transit: away
-// by the new one, with the old one as its way home.
+// apply makes the kernel equal to what the guest's detours ask for together.
 func (s *Store) apply(guest string) error {
 	want := s.want(guest)
 	if err := netstate.Replace(s.stood[guest], want); err != nil {
@@ -212,6 +210,9 @@ func (s *Store) apply(guest string) error {
 	return nil
 }
 
+// want is what the guest's detours ask for together. An address that came here by one
+// detour and goes on by another is in transit: away by the new one, with the old one as
+// its way home.
 func (s *Store) want(guest string) netstate.State {
 	state := netstate.State{Guest: guest, Bridge: s.network.Bridge, LAN: s.network.LAN}
 	gone := map[netip.Addr]bool{}
