@@ -21,8 +21,8 @@ func MemoryName(id string, k int) string {
 	return fmt.Sprintf("gwm%d-%s", k, strings.TrimPrefix(id, "m-"))
 }
 
-// The MTUs that tunnels for memory may have, bytes: what every path carries (1280, RFC 8200
-// §5), and what is left of 9000, less WireGuard's 80.
+// LeastMemoryMTU and MostMemoryMTU bound the MTUs of tunnels for memory, bytes: what every path
+// carries (1280, RFC 8200 §5) and 9000, each less WireGuard's 80.
 const LeastMemoryMTU, MostMemoryMTU = 1200, 8920
 
 // OfferMemory makes this host's end of a tunnel for each path, with an MTU of mtus: what the other

@@ -130,7 +130,7 @@ func (r *Record) Note(text string) {
 	r.Edit(func(rep *Report) { rep.Notes = withOne(rep.Notes, text, mostNotes) })
 }
 
-// NoteOnce is note, but for what has been said already.
+// NoteOnce is Note, but for what has been said already.
 func (r *Record) NoteOnce(text string) {
 	said := false
 	r.Edit(func(rep *Report) { // several may say the same at once

@@ -33,7 +33,7 @@ type Offer struct {
 	Endpoint    uint8              `json:"endpoint"`       // highest MPTCP endpoint id used in the guest
 	Root        string             `json:"root,omitempty"` // mark of its image's root disk; see config.Config.RootMark
 	MTU         int                `json:"mtu,omitempty"`  // of guests at the source, bytes; 0: it does not say
-	// NoIPv6 is set where the guest has it turned off; see lacksIPv6.
+	// NoIPv6 is set where the guest has it turned off; see handed.LacksIPv6.
 	NoIPv6 bool          `json:"no_ipv6,omitempty"`
 	Sample *sample.Pages `json:"sample,omitempty"` // of its memory; nil: none was taken, or memory goes by a transfer to which it is the same what the destination has
 }

@@ -33,7 +33,8 @@ import (
 )
 
 const (
-	// Silence: both ends say something at least every wire.KeepAlive.
+	// Silence is after how long without a byte a lane is dead: both ends say something at
+	// least every wire.KeepAlive.
 	Silence = 2 * time.Second
 	// HalfOpen is how long a lane may have something on its way of which the other end,
 	// as it tells, reads nothing, and which its kernel, as ours tells, does not have.

@@ -164,7 +164,7 @@ type Unable struct {
 // address) and id 0 are withdrawn,
 // so that MPTCP connections close their subflows there. Without Keep the addresses
 // go. With Keep they move to the NIC NewMAC as host addresses with their own source
-// route (KeepTable) by KeepGateway, or that NIC's gateway.
+// route (KeepTable) by KeepGatewayV4 or KeepGatewayV6, or that NIC's gateway.
 //
 // Then the NIC goes down, unless Stay. With Keep it may stay up for the IPv4 addresses, answering nobody, until they
 // are dropped: for servers that name the NIC by which they answer (IP_PKTINFO), as those of QUIC do; by GatewayV4, or,
