@@ -1,5 +1,6 @@
 // Package transfer carries a hypervisor's own migration streams between two hosts, and
-// keeps QEMU from switching over before it is allowed to.
+// keeps QEMU from switching over before it is allowed to. It carries disks as well; most of
+// what follows is of migration streams.
 //
 //	source QEMU ─unix─▶ Source ─▶ encrypted streams ─▶ ServeStream ─unix─▶ destination QEMU
 //	source QEMU ─(MPTCP over tunnels)────────────────▶ HoldListener ─unix─▶ destination QEMU
@@ -33,6 +34,12 @@
 // QEMU estimates the link by how fast we read, so little is buffered here: 64 KiB per
 // direction, and 128 KiB unsent in the kernel (TCP_NOTSENT_LOWAT). A bandwidth limit
 // counts the bytes towards the destination of all streams together.
+//
+// # Disks
+//
+// QEMU's NBD client is joined with the way of the disk that it asks for (ListenNBD): its handshake is answered here
+// (package nbd), for each disk once, and what follows is passed on as it is. These streams are equal, and one that
+// breaks breaks alone (Plain). A disk that no QEMU serves at the destination is served there by us (ServeDisk).
 package transfer
 
 import (
