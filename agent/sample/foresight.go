@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"godwit/internal/clock"
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
@@ -66,13 +64,13 @@ func (s *Sample) Foresee(coding Coding, link float64, has []bool) *Foresight {
 	case Best:
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		f.level = encode.Best(rest, link, coderShare, threadTime)
+		f.level = encode.Best(rest, link, coderShare, clock.ThreadTime)
 	case Zstd:
 		f.level = encode.Zstd1
 	default:
 		return f
 	}
-	began := threadTime()
+	began := clock.ThreadTime()
 	f.ratio = ratioOf(encode.Foresee(rest, nil, f.level), 1)
 	if f.coding == Best {
 		f.fastest = s.atMost(began)
@@ -87,7 +85,7 @@ func (s *Sample) atMost(began time.Duration) float64 {
 	for _, page := range s.pages {
 		_ = sha256.Sum256(page)
 	}
-	took := (threadTime() - began).Seconds()
+	took := (clock.ThreadTime() - began).Seconds()
 	if took <= 0 {
 		return 0
 	}
@@ -99,15 +97,6 @@ func ratioOf(c encode.Counts, otherwise float64) float64 {
 		return otherwise
 	}
 	return float64(c.Out) / float64(c.In)
-}
-
-// threadTime is for how long the calling thread has worked.
-func threadTime() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
 }
 
 // look looks at the sample's pages again, once the look before is old enough to tell something.

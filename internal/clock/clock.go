@@ -1,4 +1,4 @@
-// Package clock is a host's wall clock, as leases see it, and waiting.
+// Package clock is a host's wall clock, as leases see it, and waiting; and what a thread has worked.
 //
 // A time that is kept on the disk, or told to another process, is compared with
 // Now; how long something took is measured with time.Since, which no step of the
@@ -43,6 +43,15 @@ func SinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		panic(err) // Linux has it since 2.6.39
+	}
+	return time.Duration(t.Nano())
+}
+
+// ThreadTime is for how long the calling thread has worked (CLOCK_THREAD_CPUTIME_ID).
+func ThreadTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		return 0
 	}
 	return time.Duration(t.Nano())
 }

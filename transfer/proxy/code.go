@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
 	"godwit/transfer/wire"
@@ -94,9 +95,9 @@ func (c *frameCoder) encode(f *pages.Frame) []byte {
 	if hurried {
 		level = min(level, encode.Zstd3)
 	}
-	begun, used := time.Now(), processorTime()
+	begun, used := time.Now(), clock.ThreadTime()
 	body, counts := c.coder.Encode(c.room[:0], f, level)
-	took := processorTime() - used
+	took := clock.ThreadTime() - used
 	c.room = body
 	c.meter.Add(level, counts, took)
 	if !hurried {
@@ -104,7 +105,7 @@ func (c *frameCoder) encode(f *pages.Frame) []byte {
 	}
 	if len(f.Pages) > 0 {
 		now := time.Now()
-		c.share.add(processorTime()-used, now.Sub(begun), now.Sub(c.last))
+		c.share.add(clock.ThreadTime()-used, now.Sub(begun), now.Sub(c.last))
 		c.last = now
 	}
 	s.store.Sent(f)
@@ -139,9 +140,9 @@ func compare(coder *encode.Coder, meter *encode.Meter, level encode.Level, c enc
 // packed is what a level makes of the last frame's pages, once its tables are in the caches.
 func packed(coder *encode.Coder, level encode.Level) encode.Packed {
 	coder.Repack(level)
-	begun := processorTime()
+	begun := clock.ThreadTime()
 	bytes := coder.Repack(level)
-	return encode.Packed{Bytes: bytes, Took: processorTime() - begun}
+	return encode.Packed{Bytes: bytes, Took: clock.ThreadTime() - begun}
 }
 
 // sendAll makes every page of f travel, also one that the destination has in its mirror: its

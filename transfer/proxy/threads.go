@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,15 +67,6 @@ func (t *threads) hurries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.hurried
-}
-
-// processorTime is how long the calling thread has run.
-func processorTime() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
 }
 
 func setNice(id, nice int) {
