@@ -210,7 +210,7 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // backlog returns the bytes that wait in this bridge's sockets on their way to the
 // destination: not yet read from the one side, not yet acknowledged by the other.
 func (b *bridge) backlog() int64 {
-	return queued(b.from.conn, unix.SIOCINQ) + queued(b.to.conn, unix.SIOCOUTQ)
+	return socket.Queued(b.from.conn, unix.SIOCINQ) + socket.Queued(b.to.conn, unix.SIOCOUTQ)
 }
 
 // carried is how much the other side's kernel has acknowledged, bytes, also of what it was sent before the bridge began.
@@ -221,14 +221,4 @@ func (b *bridge) carried() int64 {
 		}
 	})
 	return b.acked
-}
-
-// queued asks for the length of a socket's queue; 0 where it can't be told.
-func queued(conn net.Conn, which uint) (bytes int64) {
-	socket.Do(conn, func(fd int) {
-		if n, err := unix.IoctlGetInt(fd, which); err == nil {
-			bytes = int64(n)
-		}
-	})
-	return bytes
 }

@@ -37,6 +37,17 @@ func KeepUnsent(conn net.Conn, most int) {
 	})
 }
 
+// Queued is how long a queue of a connection's socket is, bytes: unix.SIOCINQ, what was not read of it yet, or
+// unix.SIOCOUTQ, what the other side's kernel has not acknowledged; 0 where it cannot be told.
+func Queued(conn net.Conn, which uint) (bytes int64) {
+	Do(conn, func(fd int) {
+		if n, err := unix.IoctlGetInt(fd, which); err == nil {
+			bytes = int64(n)
+		}
+	})
+	return bytes
+}
+
 // Abort closes a connection so that the other side sees it break. A socket's never blocks: a TLS close would wait to
 // send its alert. A disk's way over lanes (package pipe) says farewell on each, less than two seconds.
 func Abort(conn net.Conn) {

@@ -44,12 +44,8 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"godwit/internal/socket"
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
@@ -101,14 +97,4 @@ type Stats struct {
 	Allowed   bool          // AllowSwitchover was called
 	Ended     bool          // QEMU has said END
 	Levels    [encode.Levels]int
-}
-
-// unread is what waits in a socket, bytes.
-func unread(conn net.Conn) (bytes int64) {
-	socket.Do(conn, func(fd int) {
-		if n, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err == nil {
-			bytes = int64(n)
-		}
-	})
-	return bytes
 }

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
+	"godwit/internal/socket"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/qstream"
@@ -82,7 +84,7 @@ func (s *Source) rest(conn net.Conn) error {
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	}
-	s.rested, s.restAfter = time.Now(), s.read.Load()+unread(conn)
+	s.rested, s.restAfter = time.Now(), s.read.Load()+socket.Queued(conn, unix.SIOCINQ)
 	return nil
 }
 
@@ -240,7 +242,7 @@ func (s *Source) Stats() Stats {
 		}
 	}
 	if s.qemu != nil && s.ctx.Err() == nil {
-		out.Unread = unread(s.qemu)
+		out.Unread = socket.Queued(s.qemu, unix.SIOCINQ)
 	}
 	select {
 	case <-s.ended:
