@@ -70,7 +70,7 @@ func (c *Client) greet(ctx context.Context) error {
 		}
 		switch {
 		case k == kindPrologue && c.Missing == nil:
-			pro, err := parsePrologue(body)
+			pro, err := qstream.ParsePrologue(body)
 			if err != nil {
 				return err
 			}

@@ -20,7 +20,7 @@ func (s *server) begin(c *client, conn net.Conn) error {
 	if conn == nil {
 		return errors.New("begin without QEMU's connection")
 	}
-	pro, err := parsePrologue(c.prologue)
+	pro, err := qstream.ParsePrologue(c.prologue)
 	if err != nil {
 		conn.Close()
 		return err

@@ -36,14 +36,12 @@ package inlet
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
 	"godwit/transfer/pages"
-	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
 )
 
@@ -124,17 +122,4 @@ func putRuns(w *bufio.Writer, runs []wire.Run) error {
 		runs = runs[n:]
 	}
 	return nil
-}
-
-// parsePrologue reads what was made of one by a proxy.
-func parsePrologue(head []byte) (*qstream.Prologue, error) {
-	event, err := qstream.NewParser(bytes.NewReader(head)).Next()
-	if err != nil {
-		return nil, err
-	}
-	pro, ok := event.(*qstream.Prologue)
-	if !ok {
-		return nil, fmt.Errorf("prologue is %T", event)
-	}
-	return pro, nil
 }

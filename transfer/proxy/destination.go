@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -205,13 +204,9 @@ func (d *Destination) begin(head []byte) error {
 	if d.decoder != nil {
 		return errors.New("a second prologue")
 	}
-	event, err := qstream.NewParser(bytes.NewReader(head)).Next()
+	pro, err := qstream.ParsePrologue(head)
 	if err != nil {
 		return err
-	}
-	pro, ok := event.(*qstream.Prologue)
-	if !ok {
-		return fmt.Errorf("prologue is %T", event)
 	}
 	total := pro.Blocks.Pages()
 	if most := d.config.Most / qstream.PageSize; most > 0 && total > most {

@@ -1,6 +1,7 @@
 package qstream
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,19 @@ const (
 	maxMachine = 256     // bytes of a machine type
 	maxHead    = 1 << 20 // bytes before START
 )
+
+// ParsePrologue reads the prologue of a stream of which head is no more.
+func ParsePrologue(head []byte) (*Prologue, error) {
+	event, err := NewParser(bytes.NewReader(head)).Next()
+	if err != nil {
+		return nil, err
+	}
+	pro, ok := event.(*Prologue)
+	if !ok {
+		return nil, fmt.Errorf("prologue is %T", event)
+	}
+	return pro, nil
+}
 
 // head reads what is before START, and START.
 func (p *Parser) head() (Event, error) {
