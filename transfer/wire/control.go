@@ -114,19 +114,7 @@ func AppendDiscard(b []byte, runs []Run) []byte {
 // ParseDiscard reads what AppendDiscard wrote: runs ascend, and none is empty.
 func ParseDiscard(body []byte) ([]Run, error) {
 	r := reader{b: body}
-	n := int(r.u16())
-	if n > MaxRuns || len(r.b) != 16*n {
-		return nil, malformed("discard of %d runs in %d bytes", n, len(body))
-	}
-	out, at := make([]Run, n), uint64(0)
-	for i := range out {
-		run := Run{r.u64(), r.u64()}
-		if run.First < at || run.Count == 0 || run.First+run.Count < run.First {
-			return nil, malformed("discard of %d pages from %d", run.Count, run.First)
-		}
-		out[i], at = run, run.First+run.Count
-	}
-	return out, r.done("discard")
+	return r.runs("discard", uint64(r.u16()), 16, func(uint64) Run { return Run{r.u64(), r.u64()} })
 }
 
 // AppendAbsent appends the body of a control: at most MaxRuns runs, which ascend.
@@ -144,19 +132,7 @@ func AppendAbsent(b []byte, runs []Run) []byte {
 // ParseAbsent reads what AppendAbsent wrote: runs ascend, and none is empty.
 func ParseAbsent(body []byte) ([]Run, error) {
 	r := reader{b: body}
-	n := r.uvarint()
-	if n > MaxRuns || 2*n > uint64(len(r.b)) {
-		return nil, malformed("absent of %d runs in %d bytes", n, len(body))
-	}
-	out, at := make([]Run, n), uint64(0)
-	for i := range out {
-		run := Run{at + r.uvarint(), r.uvarint()}
-		if run.First < at || run.Count == 0 || run.First+run.Count < run.First {
-			return nil, malformed("absent of %d pages from %d", run.Count, run.First)
-		}
-		out[i], at = run, run.First+run.Count
-	}
-	return out, r.done("absent")
+	return r.runs("absent", r.uvarint(), 2, func(at uint64) Run { return Run{at + r.uvarint(), r.uvarint()} })
 }
 
 // AppendWanted appends the body of a control: at most MaxRuns runs; last says that no more follow.
@@ -353,6 +329,22 @@ func (r *reader) pages() []uint64 {
 		out[i] = r.u64()
 	}
 	return out
+}
+
+// runs are the last of what there is: n, of least bytes each; next reads one, and is told where the one before ended.
+func (r *reader) runs(what string, n, least uint64, next func(at uint64) Run) ([]Run, error) {
+	if n > MaxRuns || least*n > uint64(len(r.b)) {
+		return nil, malformed("%s of %d runs in %d bytes", what, n, len(r.b))
+	}
+	out, at := make([]Run, n), uint64(0)
+	for i := range out {
+		run := next(at)
+		if run.First < at || run.Count == 0 || run.First+run.Count < run.First {
+			return nil, malformed("%s of %d pages from %d", what, run.Count, run.First)
+		}
+		out[i], at = run, run.First+run.Count
+	}
+	return out, r.done(what)
 }
 
 func (r *reader) done(what string) error {
