@@ -67,13 +67,12 @@ func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 		}
 		low = pauses && p.hold() == vm.HoldLowBandwidth
 	}
-	if atOnce && !low { // the guest stands still: lookWhenSent is for one that writes
-		if err := p.qmp.Do(ctx, "migrate-set-parameters", map[string]any{"downtime-limit": longest.Milliseconds()}, nil); err != nil {
-			return fmt.Errorf("release switchover: %w", err)
-		}
-	}
+	// The guest stands still: lookWhenSent is for one that writes.
+	params := map[string]any{"downtime-limit": longest.Milliseconds()}
 	if low {
-		params := map[string]any{"max-bandwidth": limit, "downtime-limit": longest.Milliseconds()}
+		params["max-bandwidth"] = limit
+	}
+	if low || atOnce {
 		if err := p.qmp.Do(ctx, "migrate-set-parameters", params, nil); err != nil {
 			return fmt.Errorf("release switchover: %w", err)
 		}

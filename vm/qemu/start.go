@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"godwit/vm"
 	"godwit/vm/qemu/qmp"
 )
 
@@ -165,7 +166,7 @@ func (p *Process) settle(ctx context.Context, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	if spec.Incoming != (status == "inmigrate") {
+	if spec.Incoming != (status == vm.Incoming) {
 		return fmt.Errorf("QEMU came up as %s", status)
 	}
 	return nil
