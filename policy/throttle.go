@@ -25,8 +25,8 @@ const (
 	easeTarget = 0.5
 	// leastEase and mostEase bound one step: the share of its time that is left to the guest.
 	leastEase, mostEase = 0.3, 0.6
-	// settles is how long a step is given to show.
-	settles = time.Second
+	// stepShows is how long a step is given to show.
+	stepShows = time.Second
 )
 
 // MostThrottle is how far a guest may be throttled for a downtime budget, percent: no pause of
@@ -74,7 +74,7 @@ func (t *Throttling) See(l Look, gains bool, now int) (percent int, more bool) {
 	case t.applied == 0:
 		t.applied = l.At
 		return t.asked, false
-	case gains || l.At-t.applied < settles:
+	case gains || l.At-t.applied < stepShows:
 		return t.asked, false
 	}
 	left := float64(100-t.asked) * t.ease(l)
