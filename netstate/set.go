@@ -258,7 +258,7 @@ func unwanted(before, after []resource) []resource {
 func Clear(guest string) error {
 	mu.Lock()
 	defer mu.Unlock()
-	return wrap(clear(State{Guest: guest}), "clear network state of guest %s", guest)
+	return wrap(clearAll(State{Guest: guest}), "clear network state of guest %s", guest)
 }
 
 // Undo is Clear of a guest whose state is known to be s: it removes that also where somebody took
@@ -266,10 +266,10 @@ func Clear(guest string) error {
 func Undo(s State) error {
 	mu.Lock()
 	defer mu.Unlock()
-	return wrap(clear(s), "clear network state of guest %s", s.Guest)
+	return wrap(clearAll(s), "clear network state of guest %s", s.Guest)
 }
 
-func clear(stood State) error {
+func clearAll(stood State) error {
 	guest := stood.Guest
 	b, err := readBook()
 	if err != nil || len(b.chains) == 0 && stood.Empty() {
