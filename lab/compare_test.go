@@ -10,6 +10,7 @@ import (
 	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/qemu"
+	"godwit/vm/vmtest"
 )
 
 const compareWorld = `
@@ -84,7 +85,7 @@ func (p *trial) damage(from, to string) {
 	done := 0
 	for page, sum := range there["pc.ram"] {
 		if sum != zero && sum == before["pc.ram"][page] && page%64 == 0 {
-			p.must(at.Damage("pc.ram", page))
+			p.must(vmtest.Damage(at, "pc.ram", page))
 			done++
 		}
 	}

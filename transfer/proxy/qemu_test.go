@@ -239,7 +239,7 @@ func (p *pair) sameSums() {
 		p.T.Fatalf("compared: %+v", d)
 	}
 	const page = 5000
-	if err := at.Damage("pc.ram", page); err != nil {
+	if err := vmtest.Damage(at, "pc.ram", page); err != nil {
 		p.T.Fatal(err)
 	}
 	b, _ = sums(p.Dst)
@@ -247,7 +247,7 @@ func (p *pair) sameSums() {
 		p.T.Fatalf("compared after damage: %+v", d)
 	}
 	for range 255 { // and back to what it was
-		if err := at.Damage("pc.ram", page); err != nil {
+		if err := vmtest.Damage(at, "pc.ram", page); err != nil {
 			p.T.Fatal(err)
 		}
 	}

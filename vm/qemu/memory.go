@@ -183,8 +183,8 @@ func sum(memory, pagemap io.ReaderAt, at int64, sums []uint64, present bool) err
 
 // Page reads a page of a guest that does not run.
 func (m *Memory) Page(block string, page int) ([]byte, error) {
-	at, ok := m.place(block, page)
-	if !ok {
+	i := slices.IndexFunc(m.Blocks, func(b Block) bool { return b.Name == block })
+	if i < 0 || page < 0 || int64(page) >= m.Blocks[i].Size/PageSize {
 		return nil, fmt.Errorf("read page %d of %s: there is none", page, block)
 	}
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", m.PID))
@@ -193,38 +193,8 @@ func (m *Memory) Page(block string, page int) ([]byte, error) {
 	}
 	defer memory.Close()
 	data := make([]byte, PageSize)
-	_, err = memory.ReadAt(data, at)
+	_, err = memory.ReadAt(data, m.Blocks[i].At+int64(page)*PageSize)
 	return data, err
-}
-
-// place is where a block's page lies in QEMU's own memory.
-func (m *Memory) place(block string, page int) (int64, bool) {
-	i := slices.IndexFunc(m.Blocks, func(b Block) bool { return b.Name == block })
-	if i < 0 || page < 0 || int64(page) >= m.Blocks[i].Size/PageSize {
-		return 0, false
-	}
-	return m.Blocks[i].At + int64(page)*PageSize, true
-}
-
-// Damage changes one byte of a page, for tests of who looks for that.
-func (m *Memory) Damage(block string, page int) error {
-	at, ok := m.place(block, page)
-	if !ok {
-		return fmt.Errorf("damage page %d of %s: there is none", page, block)
-	}
-	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", m.PID), os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer memory.Close()
-	one := make([]byte, 1)
-	at += PageSize / 2
-	if _, err := memory.ReadAt(one, at); err != nil {
-		return err
-	}
-	one[0]++
-	_, err = memory.WriteAt(one, at)
-	return err
 }
 
 // Sum is the sum of a page; it is never 0.
