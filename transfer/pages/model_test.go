@@ -265,7 +265,11 @@ func (m *model) check(t *rapid.T) {
 	if p.Waiting != uint64(len(m.waiting)) || p.Known != uint64(len(m.known)) || p.InFlight != uint64(in) || p.Frames != m.frames || p.Delivered != uint64(len(m.delivered)) {
 		t.Fatalf("%+v; model has %d waiting, %d known, %d in flight, %d frames, %d delivered", p, len(m.waiting), len(m.known), in, m.frames, len(m.delivered))
 	}
-	if got, want := int(p.Held+p.Spilled)/Size, m.slots()+int(p.Bases); got != want {
+	bases := uint64(0)
+	for _, of := range m.store.bases {
+		bases += of.count
+	}
+	if got, want := int(p.Held+p.Spilled)/Size, m.slots()+int(bases); got != want {
 		t.Fatalf("%d slots in use, should be %d", got, want)
 	}
 	if m.store.refused && (m.slots() < m.bound || m.ended) {

@@ -104,7 +104,6 @@ type Progress struct {
 	// Unchanged: put again with the content that waits, or that the destination has.
 	Unchanged uint64
 	Missed    uint64 // could not be decoded there, and wait again
-	Bases     uint64 // delivered contents that are kept
 	// Held: bytes of memory in use by contents; Spilled: bytes in the spill file;
 	// SpilledMost: how many there ever were.
 	Held, Spilled, SpilledMost int64

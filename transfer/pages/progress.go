@@ -69,7 +69,6 @@ func (s *Store) Progress() Progress {
 		if Floor(class) >= 2 {
 			c.Hot += c.Heat[class]
 		}
-		c.Bases += s.bases[class].count
 	}
 	c.Held = int64(s.arena.used) * Size
 	c.Spilled = int64(s.arena.spillUsed) * Size
