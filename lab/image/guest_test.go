@@ -361,7 +361,7 @@ func (w *world) poweroff(ctx context.Context, t *testing.T) {
 	if err != nil || v.Corrupt != 0 {
 		t.Errorf("verify: %+v, %v", v, err)
 	}
-	if err := w.client.Poweroff(ctx); err != nil {
+	if err := w.client.Call(ctx, "poweroff", nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	select {

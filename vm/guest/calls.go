@@ -119,8 +119,5 @@ func (c *Client) Counters(ctx context.Context) (Counters, error) {
 	return counters, err
 }
 
-// Poweroff ends the guest soon after it returns.
-func (c *Client) Poweroff(ctx context.Context) error { return c.Call(ctx, "poweroff", nil, nil) }
-
 // Reboot restarts the guest soon after it returns. Under -no-reboot, QEMU exits.
 func (c *Client) Reboot(ctx context.Context) error { return c.Call(ctx, "reboot", nil, nil) }
