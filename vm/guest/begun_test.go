@@ -15,14 +15,14 @@ func TestAskedTwice(t *testing.T) {
 	asked := make(chan int, 1)
 	go func() {
 		defer far.Close()
-		n, lines := 0, NewLines(far)
+		n, lines := 0, newLines(far)
 		defer func() { asked <- n }()
 		for n < 5 { // it ends by itself where nobody ends it
 			line, err := lines.Next()
 			if err != nil {
 				return
 			}
-			request, err := ParseRequest(line)
+			request, err := parseRequest(line)
 			if err != nil {
 				continue
 			}

@@ -76,12 +76,12 @@ func TestNextProgramFindsItsFeet(t *testing.T) {
 	near, far := net.Pipe()
 	ended := make(chan error, 1)
 	first := func() error {
-		lines := NewLines(far)
+		lines := newLines(far)
 		line, err := lines.Next()
 		if err != nil {
 			return err
 		}
-		sync, err := ParseRequest(line)
+		sync, err := parseRequest(line)
 		if err == nil {
 			_, err = fmt.Fprintf(far, "{\"id\":%q,\"result\":null}\n", sync.ID)
 		}

@@ -216,7 +216,7 @@ func (c *Client) send(ctx context.Context, line []byte) error {
 // whatever comes is somebody else's, but that a program has begun.
 func (c *Client) read() {
 	defer close(c.events)
-	lines := NewLines(Paced(c.conn))
+	lines := newLines(Paced(c.conn))
 	for open := false; ; {
 		line, err := lines.Next()
 		if errors.Is(err, ErrLineTooLong) {

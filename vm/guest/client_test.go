@@ -108,12 +108,12 @@ func TestAnswerBeforeTheEnd(t *testing.T) {
 		here, there := net.Pipe()
 		go func() {
 			defer there.Close()
-			for lines := NewLines(there); ; {
+			for lines := newLines(there); ; {
 				line, err := lines.Next()
 				if err != nil {
 					return
 				}
-				request, err := ParseRequest(line)
+				request, err := parseRequest(line)
 				if err != nil {
 					return
 				}

@@ -37,11 +37,11 @@ func TestSyncAfterOneGivenUp(t *testing.T) {
 		t.Fatalf("%v, want that it was given up", err)
 	}
 	go client.Call(t.Context(), "info", nil, nil) //nolint:errcheck // ended with the test
-	line, err := NewLines(there).Next()
+	line, err := newLines(there).Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := ParseRequest(line); err != nil || r.Method != "sync" {
+	if r, err := parseRequest(line); err != nil || r.Method != "sync" {
 		t.Errorf("the guest hears %q first (%v), want a sync", line, err)
 	}
 }

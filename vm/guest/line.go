@@ -17,19 +17,19 @@ const MaxLine = 1 << 20
 // reading may go on with the next one.
 var ErrLineTooLong = errors.New("line too long")
 
-// A Lines reads one line after another and keeps no more than one in memory.
-type Lines struct {
+// lineReader reads one line after another and keeps no more than one in memory.
+type lineReader struct {
 	from *bufio.Reader
 }
 
-// NewLines reads from r.
-func NewLines(r io.Reader) *Lines {
-	return &Lines{from: bufio.NewReaderSize(r, 4096)}
+// newLines reads from r.
+func newLines(r io.Reader) *lineReader {
+	return &lineReader{from: bufio.NewReaderSize(r, 4096)}
 }
 
 // Next returns the next line that is not empty, without its newline. It is valid
 // as long as the caller likes. A last line without a newline is io.ErrUnexpectedEOF.
-func (l *Lines) Next() ([]byte, error) {
+func (l *lineReader) Next() ([]byte, error) {
 	var line []byte
 	long := false
 	for {
@@ -72,8 +72,8 @@ type Message struct {
 	Event
 }
 
-// ParseRequest reads a request from a line.
-func ParseRequest(line []byte) (Request, error) {
+// parseRequest reads a request from a line.
+func parseRequest(line []byte) (Request, error) {
 	if request, ok := plainRequest(line); ok {
 		return request, nil
 	}
@@ -87,7 +87,7 @@ func ParseRequest(line []byte) (Request, error) {
 	return request, nil
 }
 
-// plainRequest is ParseRequest for what encode makes of a Request, without reflection, which would be most of what
+// plainRequest is parseRequest for what encode makes of a Request, without reflection, which would be most of what
 // a request costs an emulated guest that has just arrived. The request's parameters lie in line.
 func plainRequest(line []byte) (Request, bool) {
 	id, rest, ok := plainField(line, `{"id":"`)

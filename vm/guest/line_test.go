@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// slowly is ParseRequest by reflection alone.
+// slowly is parseRequest by reflection alone.
 func slowly(line []byte) (Request, bool) {
 	var r Request
 	err := json.Unmarshal(line, &r)
@@ -50,12 +50,12 @@ func TestPlainLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	line = line[:len(line)-1]
-	got, err := ParseRequest(line)
+	got, err := parseRequest(line)
 	want, _ := slowly(line)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
-	if n := testing.AllocsPerRun(100, func() { _, _ = ParseRequest(line) }); n > 4 { // two strings, and what json.Valid takes
+	if n := testing.AllocsPerRun(100, func() { _, _ = parseRequest(line) }); n > 4 { // two strings, and what json.Valid takes
 		t.Errorf("a request takes %v allocations", n)
 	}
 	answer := Message{ID: "0123456789abcdef-1", Result: json.RawMessage(`{"device":"eth1","endpoint_ids":"Aw=="}`)}
@@ -73,7 +73,7 @@ func TestPlainLines(t *testing.T) {
 
 func TestLongLinesAreSkipped(t *testing.T) {
 	long := strings.Repeat("x", MaxLine)
-	lines := NewLines(strings.NewReader("a\n\n" + long + "\nb\n" + long[1:] + "\nhalf"))
+	lines := newLines(strings.NewReader("a\n\n" + long + "\nb\n" + long[1:] + "\nhalf"))
 	for _, want := range []struct {
 		line string
 		err  error
@@ -89,7 +89,7 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"id\":\"1\",\"method\":\"sync\"}\n\n{\"event\":\"tick\"}\nhalf"))
 	f.Add([]byte("\x00\xff\n{\"id\":\"1\",\"error\":\"x\"}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		lines := NewLines(strings.NewReader(string(b)))
+		lines := newLines(strings.NewReader(string(b)))
 		for {
 			line, err := lines.Next()
 			if errors.Is(err, ErrLineTooLong) {
@@ -101,7 +101,7 @@ func FuzzLines(f *testing.F) {
 			if len(line) == 0 || len(line) > MaxLine || strings.ContainsRune(string(line), '\n') {
 				t.Fatalf("line %q", line)
 			}
-			if r, err := ParseRequest(line); err == nil {
+			if r, err := parseRequest(line); err == nil {
 				again, err := encode(r)
 				if err != nil && len(line) < MaxLine/8 {
 					t.Fatalf("encode %+v: %v", r, err)

@@ -51,7 +51,7 @@ func TestPaced(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		lines := NewLines(Paced(strings.NewReader(strings.Repeat(strings.Repeat("x", MaxLine-1)+"\n", 20))))
+		lines := newLines(Paced(strings.NewReader(strings.Repeat(strings.Repeat("x", MaxLine-1)+"\n", 20))))
 		for {
 			_, err := lines.Next()
 			if errors.Is(err, io.EOF) {

@@ -59,7 +59,7 @@ func (s *Server) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
 	defer cancel()
 	go s.write(ctx, w)
 	slots := make(chan struct{}, atOnce)
-	lines := NewLines(r)
+	lines := newLines(r)
 	for {
 		line, err := lines.Next()
 		if errors.Is(err, ErrLineTooLong) {
@@ -68,7 +68,7 @@ func (s *Server) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		request, err := ParseRequest(line)
+		request, err := parseRequest(line)
 		if err != nil {
 			continue // half a line of a host that is gone
 		}

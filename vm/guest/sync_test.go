@@ -19,13 +19,13 @@ func TestSyncSeldom(t *testing.T) {
 		near, far := net.Pipe()
 		var asked atomic.Int64
 		go func() {
-			lines := NewLines(far)
+			lines := newLines(far)
 			for {
 				line, err := lines.Next()
 				if err != nil {
 					return
 				}
-				if r, err := ParseRequest(line); err == nil && r.Method == "sync" {
+				if r, err := parseRequest(line); err == nil && r.Method == "sync" {
 					asked.Add(1)
 				}
 			}
@@ -53,12 +53,12 @@ func TestOpenSaysNothingFirst(t *testing.T) {
 		defer c.Close()
 		lines := make(chan Request, 10)
 		go func() {
-			for read := NewLines(far); ; {
+			for read := newLines(far); ; {
 				line, err := read.Next()
 				if err != nil {
 					return
 				}
-				if r, err := ParseRequest(line); err == nil {
+				if r, err := parseRequest(line); err == nil {
 					lines <- r
 				}
 			}

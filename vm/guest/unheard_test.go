@@ -12,7 +12,7 @@ import (
 // inTurn says what the guest hears, one request after the other.
 func inTurn(t *testing.T, far net.Conn) func(method string) Request {
 	t.Helper()
-	lines := NewLines(far)
+	lines := newLines(far)
 	return func(method string) Request {
 		t.Helper()
 		for {
@@ -20,7 +20,7 @@ func inTurn(t *testing.T, far net.Conn) func(method string) Request {
 			if err != nil {
 				t.Fatalf("%v, want that %s is asked", err, method)
 			}
-			if r, err := ParseRequest(line); err == nil && r.Method != method {
+			if r, err := parseRequest(line); err == nil && r.Method != method {
 				t.Fatalf("asked %s, want %s", r.Method, method)
 			} else if err == nil {
 				return r
