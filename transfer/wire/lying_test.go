@@ -68,7 +68,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("welcome of %d bytes: %v", len(bad), err)
 		}
 	}
-	if _, _, err := ParseHeader(make([]byte, HeaderSize-1)); !errors.Is(err, ErrMalformed) {
+	if _, _, err := parseHeader(make([]byte, HeaderSize-1)); !errors.Is(err, ErrMalformed) {
 		t.Errorf("half a header: %v", err)
 	}
 }

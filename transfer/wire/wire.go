@@ -178,9 +178,9 @@ func malformed(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, a...))
 }
 
-// ParseHeader reads a message's first HeaderSize bytes: its kind, and the length of its
+// parseHeader reads a message's first HeaderSize bytes: its kind, and the length of its
 // body, which is within the kind's limit.
-func ParseHeader(b []byte) (Kind, int, error) {
+func parseHeader(b []byte) (Kind, int, error) {
 	if len(b) < HeaderSize {
 		return 0, 0, malformed("header of %d bytes", len(b))
 	}
@@ -203,7 +203,7 @@ func Read(r io.Reader, buf []byte) (Kind, []byte, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
 	}
-	kind, length, err := ParseHeader(head[:])
+	kind, length, err := parseHeader(head[:])
 	if err != nil {
 		return 0, nil, err
 	}
