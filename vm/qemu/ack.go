@@ -62,7 +62,7 @@ func acksLegacy(cmdline []byte) bool {
 // installed is the version of the QEMU that Start runs, zero where it cannot be told:
 // then starting it says why.
 func installed(ctx context.Context) qmp.Version {
-	v, err := InstalledVersion(ctx)
+	v, err := installedVersion(ctx)
 	if err != nil {
 		return qmp.Version{}
 	}

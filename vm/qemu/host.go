@@ -32,7 +32,7 @@ type Host struct {
 
 // ThisHost probes QEMU, the accelerator and the processor.
 func ThisHost(ctx context.Context) (Host, error) {
-	v, err := InstalledVersion(ctx)
+	v, err := installedVersion(ctx)
 	if err != nil {
 		return Host{}, err
 	}
@@ -53,8 +53,8 @@ var version struct {
 	is qmp.Version
 }
 
-// InstalledVersion asks the installed QEMU: once, and again when another is in its place.
-func InstalledVersion(ctx context.Context) (qmp.Version, error) {
+// installedVersion asks the installed QEMU: once, and again when another is in its place.
+func installedVersion(ctx context.Context) (qmp.Version, error) {
 	version.Lock()
 	defer version.Unlock()
 	now := programNow()

@@ -36,7 +36,7 @@ func TestInstalledVersionOfNow(t *testing.T) {
 		install(step.dir, step.number)
 		t.Setenv("PATH", first+":"+second+":/bin:/usr/bin")
 		for range 2 {
-			if v, err := InstalledVersion(t.Context()); err != nil || v != step.then {
+			if v, err := installedVersion(t.Context()); err != nil || v != step.then {
 				t.Fatalf("step %d: %s, %v; want %s", i, v, err, step.then)
 			}
 		}
