@@ -332,7 +332,7 @@ func (c *Config) pairs(n Neighbour) []peer.Path {
 				Name:   name(here, there),
 				Local:  here.Address,
 				Remote: there.Address,
-				Rate:   Slower(here.Rate, there.Rate),
+				Rate:   slower(here.Rate, there.Rate),
 				Guest:  here.guests() && there.guests(),
 				Memory: here.migrations() && there.migrations(),
 
@@ -344,8 +344,8 @@ func (c *Config) pairs(n Neighbour) []peer.Path {
 	return out
 }
 
-// Slower of two rates, bit/s, of which 0 means unknown or unlimited.
-func Slower(a, b int64) int64 {
+// slower of two rates, bit/s, of which 0 means unknown or unlimited.
+func slower(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

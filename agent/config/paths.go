@@ -85,7 +85,7 @@ func pairUp(out, all []peer.Path, fresh int) []peer.Path {
 // divided among before.
 func ShareEnds(paths []peer.Path) {
 	for i, p := range paths {
-		paths[i].Rate = Slower(p.LocalRate, p.RemoteRate)
+		paths[i].Rate = slower(p.LocalRate, p.RemoteRate)
 	}
 	shareUplinks(paths, func(p peer.Path) (netip.Addr, int64) { return p.Local, p.LocalRate })
 	shareUplinks(paths, func(p peer.Path) (netip.Addr, int64) { return p.Remote, p.RemoteRate })

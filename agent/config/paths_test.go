@@ -145,7 +145,7 @@ func TestGuestPaths(t *testing.T) {
 
 func TestSlower(t *testing.T) {
 	for _, c := range [][3]int64{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
-		if got := Slower(c[0], c[1]); got != c[2] {
+		if got := slower(c[0], c[1]); got != c[2] {
 			t.Errorf("slower of %d and %d: %d", c[0], c[1], got)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// MemoryName is the device of path number k; at most 15 characters.
-func MemoryName(id string, k int) string {
+// memoryName is the device of path number k; at most 15 characters.
+func memoryName(id string, k int) string {
 	return fmt.Sprintf("gwm%d-%s", k, strings.TrimPrefix(id, "m-"))
 }
 
@@ -47,7 +47,7 @@ func OfferMemory(c *config.Config, id string, paths []peer.Path, mtus []int, ask
 		if err != nil {
 			return nil, nil, err
 		}
-		end.Name, end.MTU = MemoryName(id, k), min(max(mtus[k], LeastMemoryMTU), MostMemoryMTU)
+		end.Name, end.MTU = memoryName(id, k), min(max(mtus[k], LeastMemoryMTU), MostMemoryMTU)
 		offers = append(offers, talk.PathTunnel{Key: public, End: end.Local, MTU: end.MTU})
 		configs = append(configs, end)
 	}

@@ -44,7 +44,7 @@ func TestTunnelsForMemoryAreKept(t *testing.T) {
 		c.Run += "/[run]" // is no pattern
 		var said strings.Builder
 		underWay := func(id string) bool { return id == "m-00000001" }
-		for name, kept := range map[string]bool{MemoryName("m-00000001", 0): true, MemoryName("m-00000002", 0): false} {
+		for name, kept := range map[string]bool{memoryName("m-00000001", 0): true, memoryName("m-00000002", 0): false} {
 			end := agenttest.Tunnel(t, Dir(c), name)
 			if _, err := tunnel.Up(ctx, end); err != nil {
 				return err
@@ -100,7 +100,7 @@ func TestTunnelsForMemoryAreRaised(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if tun.Name != MemoryName(id, k) || tun.Remote != theirs[k].End || tun.PeerKey != key.String() {
+				if tun.Name != memoryName(id, k) || tun.Remote != theirs[k].End || tun.PeerKey != key.String() {
 					t.Errorf("path %d: %s to %s, want %s", k, tun.Name, tun.Remote, theirs[k].End)
 				}
 			}
@@ -121,7 +121,7 @@ func TestTunnelsForMemoryAreRaised(t *testing.T) {
 		if err := DropMemory(ctx, c, "m-00000001"); err != nil {
 			return err
 		}
-		if got, want := tunnels(ctx, t, c), []string{MemoryName("m-00000002", 0), MemoryName("m-00000002", 1), guests.Name}; !slices.Equal(got, want) {
+		if got, want := tunnels(ctx, t, c), []string{memoryName("m-00000002", 0), memoryName("m-00000002", 1), guests.Name}; !slices.Equal(got, want) {
 			t.Errorf("left are %q, want %q", got, want)
 		}
 		return errors.Join(DropMemory(ctx, c, "m-00000002"), tunnel.Down(ctx, Dir(c), guests.Name))

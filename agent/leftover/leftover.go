@@ -115,7 +115,7 @@ func Clean(ctx context.Context, c *config.Config) (removed []Thing, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if AgentRuns(c) {
+	if agentRuns(c) {
 		select {
 		case <-time.After(settle):
 		case <-ctx.Done():
@@ -143,8 +143,8 @@ func Clean(ctx context.Context, c *config.Config) (removed []Thing, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// AgentRuns says whether an agent serves the run directory of c.
-func AgentRuns(c *config.Config) bool {
+// agentRuns says whether an agent serves the run directory of c.
+func agentRuns(c *config.Config) bool {
 	f, err := os.OpenFile(filepath.Join(c.Run, "agent.lock"), os.O_RDWR, 0)
 	if err != nil {
 		return false
