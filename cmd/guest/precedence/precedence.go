@@ -40,7 +40,7 @@ type Threads struct {
 	name   string    // "" is ksoftirqd/
 }
 
-// Named are threads of that name.
+// Named are threads of that name, for tests.
 func Named(name string) Threads { return Threads{name: name} }
 
 // Prepare finds the threads now, for Raise, which has less to do then.
