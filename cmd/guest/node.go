@@ -94,6 +94,7 @@ func (n *node) offer(methods map[string]guest.Handler) {
 func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
 	n.offer(methods)
 	go watchMoves(ctx, n.moves.Watch)
+	n.book.Hold(ctx, say)
 	said := ""
 	for ; ; time.Sleep(time.Second) {
 		port, err := openPort(name)

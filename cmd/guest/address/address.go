@@ -40,6 +40,9 @@ type Book struct {
 	withdrawn map[netip.Addr]bool       // see withdrawFirst
 	shown     map[netip.Addr]netip.Addr // see shows
 	spent     map[uint8]bool            // ids of endpoints, see untell
+	taken     []taken                   // see mend
+	main      string                    // the MAC of the NIC by which everything goes
+	hold      *holding                  // see Hold
 	receivers precedence.Threads
 	waits     int // s; what crowd has made of the kernel's patience, 0: nothing
 }
@@ -50,6 +53,7 @@ type nic struct {
 	gateways []netip.Addr
 	announce []netip.Addr // what clients see instead of addrs
 	addrs    []netip.Prefix
+	kept     []given // those that it took over from another NIC
 }
 
 func (n nic) gateway(family int) netip.Addr {
@@ -66,6 +70,7 @@ func (n nic) gateway(family int) netip.Addr {
 func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.holdNot()
 	link, ready, err := b.readied(p)
 	if err != nil {
 		return guest.Configured{}, err
@@ -79,7 +84,8 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	}
 	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
 	strange := b.strange(mac) && !ready.whole && !p.Main
-	_, again := b.nics[mac]
+	was, again := b.nics[mac]
+	n.kept = was.kept
 	told := b.atOnce(ready, p)
 	if link.Attrs().Flags&net.FlagUp != 0 && !again && !p.Main { // before it was made ready
 		if err := forgetNeighbours(link); err != nil {
@@ -108,6 +114,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		if err := b.mainBy(link, n); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 		}
+		b.holdSoon()
 	}
 	announce(link, p.Addrs)
 	for _, prefix := range p.Addrs {
@@ -347,16 +354,20 @@ func (b *Book) mainBy(link netlink.Link, n nic) error {
 		if !gateway.IsValid() {
 			continue
 		}
-		var source netip.Addr
-		for _, prefix := range n.addrs {
-			if familyOf(prefix.Addr()) == familyOf(gateway) {
-				source = prefix.Addr()
-				break
-			}
-		}
-		if err := mainRoute(link, gateway, source, isNIC); err != nil {
+		if err := mainRoute(link, gateway, n.sourceBy(gateway), isNIC); err != nil {
 			return err
 		}
 	}
+	b.main = link.Attrs().HardwareAddr.String()
 	return nil
+}
+
+// sourceBy is the address from which what is bound to none goes by the gateway.
+func (n nic) sourceBy(gateway netip.Addr) netip.Addr {
+	for _, prefix := range n.addrs {
+		if familyOf(prefix.Addr()) == familyOf(gateway) {
+			return prefix.Addr()
+		}
+	}
+	return netip.Addr{}
 }

@@ -88,11 +88,12 @@ func (b *Book) Ready(p guest.Configure) error {
 	if err != nil {
 		return err
 	}
-	if len(p.Addrs) == 0 && !used {
-		return b.rest(link)
-	}
 	if len(p.Addrs) == 0 {
-		return nil
+		b.holdSoon()
+		if used {
+			return nil
+		}
+		return b.rest(link)
 	}
 	if p.Table < 1 {
 		return fmt.Errorf("make %s ready: needs a table above 0", name)
@@ -122,7 +123,7 @@ func (b *Book) complete(m *made) error {
 	if err := raise(m.link, m.Configure); err != nil {
 		return err
 	}
-	others, err := othersOn(m.link)
+	others, err := b.othersOn(m.link)
 	if err == nil && !others {
 		err = answer(m.link, answersNobody) // until it is configured
 	}
@@ -159,7 +160,7 @@ func (b *Book) rest(link netlink.Link) error {
 	if _, ok := b.lingers[link.Attrs().HardwareAddr.String()]; ok {
 		return nil // it was up before
 	}
-	others, err := othersOn(link)
+	others, err := b.othersOn(link)
 	if err != nil {
 		return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
 	}
@@ -193,6 +194,7 @@ func (b *Book) expire(mac string, term uint64) {
 	if !ok || m.term != term {
 		return
 	}
+	b.holdSoon()
 	if b.unready(mac) != nil {
 		return // nobody is there to hear of it
 	}

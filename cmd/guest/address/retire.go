@@ -61,7 +61,12 @@ func (b *Book) Retire(p guest.Retire) error {
 	if err := b.linger(old, p); err != nil {
 		return err
 	}
-	return b.forget(old)
+	b.leftOff(old.Attrs().HardwareAddr.String(), p.Addrs)
+	if err := b.forget(old); err != nil {
+		return err
+	}
+	b.holdSoon()
+	return nil
 }
 
 // keepNoMore is for addresses that nobody needs any more, and that a call before was to keep: a handover that is tried
@@ -82,6 +87,7 @@ func (b *Book) keepNoMore(p guest.Retire) error {
 					return err
 				}
 			}
+			b.leftOff(link.Attrs().HardwareAddr.String(), kept)
 		}
 	}
 	return b.lingerNoMore(links, p.Addrs)
@@ -176,6 +182,7 @@ func (b *Book) takeOver(p guest.Retire) error {
 	if table == 0 {
 		table = keepTables + n.table
 	}
+	n.kept = nic{kept: n.kept}.without(p.Addrs).kept
 	for _, addr := range p.Addrs {
 		by := nic{gateways: []netip.Addr{p.KeepGatewayV4, p.KeepGatewayV6}}
 		if !by.gateway(familyOf(addr)).IsValid() {
@@ -187,7 +194,9 @@ func (b *Book) takeOver(p guest.Retire) error {
 		if err := place(link, host(addr), table); err != nil {
 			return fmt.Errorf("keep %s on %s: %w", addr, link.Attrs().Name, err)
 		}
+		n.kept = append(n.kept, given{host(addr), table, nic{gateways: by.gateways}})
 	}
+	b.nics[link.Attrs().HardwareAddr.String()] = n
 	if err := awaitUsable(link, hosts(p.Addrs)); err != nil {
 		return fmt.Errorf("keep addresses on %s: %w", link.Attrs().Name, err)
 	}
@@ -207,6 +216,7 @@ func hosts(addrs []netip.Addr) []netip.Prefix {
 func (b *Book) Drop(addrs []netip.Addr) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.holdSoon()
 	links, err := dump.Links()
 	if err != nil {
 		return fmt.Errorf("list NICs: %w", err)
@@ -238,7 +248,13 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 	if err := b.lingerNoMore(links, addrs); err != nil {
 		return err
 	}
-	return b.idle(links, addrs)
+	if err := b.idle(links, addrs); err != nil {
+		return err
+	}
+	for _, mac := range b.held() {
+		b.leftOff(mac, addrs)
+	}
+	return nil
 }
 
 // idle takes NICs down that were configured with some of addrs and have nothing left, so that they can be made ready

@@ -25,6 +25,7 @@ var errCrowd = errors.New("there are too many peers")
 func (b *Book) Tell(mac string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.holdNot()
 	link, err := linkByMAC(mac)
 	if err != nil {
 		return err
