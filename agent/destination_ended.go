@@ -106,17 +106,22 @@ func (m *incoming) endedByItself() bool {
 
 // adoptEnded is adopt for a guest that has ended.
 func (m *incoming) adoptEnded() error {
-	m.rec.Note(fmt.Sprintf("guest %s ended on %s before its connections were handed over", m.plan.Guest, m.plan.To))
+	m.noteEnded("its connections were handed over")
 	return nil
+}
+
+// noteEnded says once how the guest ended, and before what.
+func (m *incoming) noteEnded(before string) {
+	ended := fmt.Sprintf("guest %s ended on %s", m.plan.Guest, m.plan.To)
+	if !slices.ContainsFunc(m.rec.Snapshot().Notes, func(said string) bool { return strings.HasPrefix(said, ended) }) {
+		m.rec.Note(fmt.Sprintf("%s (%s) before %s", ended, endOf(m.work.guest), before))
+	}
 }
 
 // leaveEnded is leave for a guest that has ended: its disks stay, all else goes.
 func (m *incoming) leaveEnded(ctx context.Context) error {
 	a, g := m.a, m.work.guest
-	ended := fmt.Sprintf("guest %s ended on %s", m.plan.Guest, m.plan.To)
-	if !slices.ContainsFunc(m.rec.Snapshot().Notes, func(said string) bool { return strings.HasPrefix(said, ended) }) {
-		m.rec.Note(ended + " before the migration was over")
-	}
+	m.noteEnded("the migration was over")
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,18 +45,30 @@ func TestUndoWithoutQEMU(t *testing.T) {
 }
 
 // TestLandingOfAGuestThatEnded: a destination whose guest has ended, in the handover or after it, does not wait for it
-// for ever, keeps nothing but its disks, and says so once.
+// for ever, keeps nothing but its disks, and says once how it ended.
 func TestLandingOfAGuestThatEnded(t *testing.T) {
-	for _, effects := range [][]migration.Effect{{migration.Adopt, migration.Leave}, {migration.Leave}, {migration.Leave, migration.Leave}} {
-		dir := t.TempDir()
+	for _, c := range []struct {
+		effects       []migration.Effect
+		reason, lines string // QEMU's; at the end of its console
+		said          string
+	}{
+		{[]migration.Effect{migration.Adopt, migration.Leave}, "guest-shutdown", "", "guest web ended on rome (powered off) before its connections were handed over"},
+		{[]migration.Effect{migration.Leave}, "guest-reset", "", "guest web ended on rome (rebooted) before the migration was over"},
+		{[]migration.Effect{migration.Leave, migration.Leave}, "guest-reset", "Kernel panic - not syncing: out of memory", "guest web ended on rome (panicked) before the migration was over"},
+	} {
+		effects, dir := c.effects, t.TempDir()
 		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: guests.In(filepath.Join(dir, "guests"))}
 		var err error
 		if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 			t.Fatal(err)
 		}
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}, nil)
-		if err := a.guests.Save(g); err != nil {
+		done := make(chan struct{})
+		close(done)
+		machine := &endsWith{pausedThere{halted{stuck{gone: gone{done: done}}}, vm.Active}, vm.Exit{Reason: c.reason}}
+		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}, machine)
+		console := filepath.Join(g.Held().Dir, "serial.log")
+		if err := errors.Join(a.guests.Save(g), os.MkdirAll(g.Held().Dir, 0o700), os.WriteFile(console, []byte(c.lines), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
@@ -66,8 +80,8 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 		if _, err := a.guests.Find("web"); err == nil {
 			t.Errorf("%v: it is still under care", effects)
 		}
-		if notes := m.rec.Snapshot().Notes; len(notes) != 1 {
-			t.Errorf("%v: notes %q: want one that it ended", effects, notes)
+		if notes := m.rec.Snapshot().Notes; !slices.Equal(notes, []string{c.said}) {
+			t.Errorf("%v: notes %q, want %q", effects, notes, c.said)
 		}
 	}
 }
@@ -113,8 +127,9 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 		err = m.perform(ctx, migration.Leave)
 		cancel()
 		_, missing := a.guests.Find("web")
-		if (err == nil) != c.gone || (missing != nil) != c.gone {
-			t.Errorf("%s: %v, under care: %v", name, err, missing == nil)
+		said := strings.Join(m.rec.Snapshot().Notes, "\n")
+		if (err == nil) != c.gone || (missing != nil) != c.gone || c.gone != (said == "guest web ended on rome (powered off) before its last page was there") {
+			t.Errorf("%s: %v, under care: %v, said %q", name, err, missing == nil, said)
 		}
 	}
 }

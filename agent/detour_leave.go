@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,7 +21,7 @@ const drainWait = time.Second
 // leave ends the detour when nobody needs it, and leases it otherwise.
 func (m *incoming) leave(ctx context.Context) error {
 	if err := m.awaitLastPage(ctx); errors.Is(err, errEnded) {
-		m.rec.Note(fmt.Sprintf("guest %s ended on %s before its last page was there", m.plan.Guest, m.plan.To))
+		m.noteEnded("its last page was there")
 		return m.leaveEnded(ctx)
 	} else if err != nil {
 		return err

@@ -33,7 +33,7 @@ func endOf(g *guests.Guest) string {
 	case m == nil:
 		return "its QEMU was gone as the agent was started"
 	case m.Exit().Reason != "":
-		return shutdownWords(m.Exit().Reason)
+		return endWords(g, m.Exit().Reason)
 	}
 	return "its QEMU ended"
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/guests"
 	"godwit/agent/limits"
 	"godwit/agent/logs"
 	"godwit/internal/oneline"
@@ -34,7 +35,7 @@ func (m *outgoing) gone(err error) *migration.Problem {
 	if exit.Reason == "" {
 		return goneProblem(m.plan.Guest, "ended (its QEMU was killed or broke: "+exit.Detail+")")
 	}
-	return goneProblem(m.plan.Guest, m.endWords(exit.Reason))
+	return goneProblem(m.plan.Guest, endWords(m.guest, exit.Reason))
 }
 
 // endedBy says whether a QEMU that err came of is gone, or is in a moment.
@@ -69,8 +70,8 @@ func goneProblem(guest, what string) *migration.Problem {
 
 // endWords are how a guest ended, by QEMU's reason. Guests of the lab's image are
 // reset by their kernel when it panics; their console tells the two apart.
-func (m *outgoing) endWords(reason string) string {
-	if reason == "guest-reset" && panicked(filepath.Join(m.guest.Held().Dir, "serial.log")) {
+func endWords(g *guests.Guest, reason string) string {
+	if reason == "guest-reset" && panicked(filepath.Join(g.Held().Dir, "serial.log")) {
 		return "panicked"
 	}
 	return shutdownWords(reason)
@@ -121,7 +122,7 @@ func (m *outgoing) watchGuest() {
 				}
 				switch e.Name {
 				case "SHUTDOWN":
-					tell(m.endWords(oneline.Of(e.Reason())))
+					tell(endWords(m.guest, oneline.Of(e.Reason())))
 				case "RESET":
 					tell("was reset")
 				case "GUEST_PANICKED":
