@@ -1,0 +1,6 @@
+package lab
+
+import "time"
+
+// Around is around.
+const Around = time.Duration(around)
