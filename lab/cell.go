@@ -48,6 +48,7 @@ type cellRun struct {
 	phases  []phaseAt       // that began, by the source's events
 	ends    bool            // the fault ends the guest's only QEMU
 	planned map[string]bool // hosts whose agent the fault ends
+	settles int64           // unix ns, when the migration settled, or else was over
 	missing *int64          // pages that had to follow the guest, as last told; nil: nothing was told of them
 	notes   []string
 }
@@ -288,8 +289,12 @@ func (c *cellRun) told(rep record.Report) {
 	if rep.Problem != nil {
 		c.seen.Problem = rep.Problem.Text
 	}
+	c.seen.Notes, c.settles = rep.Notes, rep.Ended
 	c.seen.TookS = map[migration.Phase]float64{}
 	for _, p := range rep.Phases {
+		if p.Name == migration.Settle {
+			c.settles = p.Start
+		}
 		c.seen.TookS[p.Name] += float64(p.End-p.Start) / 1e9
 	}
 }
@@ -322,7 +327,7 @@ func (c *cellRun) conclude(ctx context.Context) {
 	if !c.through.IsZero() {
 		c.seen.ThroughS = c.through.Sub(c.zero).Seconds()
 	}
-	c.seen.Ended = c.ends
+	c.seen.Ended, c.seen.Before = c.ends, c.look.goneBefore(c.settles)
 	for _, n := range c.notes {
 		if c.seen.Note != "" {
 			c.seen.Note += "; "

@@ -15,6 +15,7 @@ import (
 	"godwit/lab/wan"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/guest"
 )
 
 // memoryLeft is what a destination that is out of memory still gets, bytes: less than
@@ -58,9 +59,11 @@ func (c *cellRun) inject(ctx context.Context) error {
 	case matrix.OutOfMemory:
 		return c.starve()
 	case matrix.GuestPowerOff:
-		return c.endGuest(ctx, "poweroff")
+		return c.endGuest(ctx, "poweroff", struct{}{})
 	case matrix.GuestReboot:
-		return c.endGuest(ctx, "reboot")
+		return c.endGuest(ctx, "reboot", struct{}{})
+	case matrix.GuestPanic:
+		return c.endGuest(ctx, "exec", guest.Exec{Command: "(sleep 0.1; echo c >/proc/sysrq-trigger) >/dev/null 2>&1 &"})
 	case matrix.ClockSource:
 		return c.step(c.from, time.Hour)
 	case matrix.ClockDestination:
@@ -199,7 +202,7 @@ const endLimit = 3 * time.Second
 
 // endGuest has the guest end itself, wherever it runs. An order whose answer is not heard,
 // as the guest was paused then or has gone, may be carried out all the same.
-func (c *cellRun) endGuest(ctx context.Context, how string) error {
+func (c *cellRun) endGuest(ctx context.Context, how string, params any) error {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	told := func() {
@@ -211,7 +214,7 @@ func (c *cellRun) endGuest(ctx context.Context, how string) error {
 	for {
 		for _, host := range []*hostAgent{c.from, c.to} {
 			ask, done := context.WithTimeout(ctx, time.Second)
-			err := host.client.CallGuest(ask, cellGuest, how, struct{}{}, nil)
+			err := host.client.CallGuest(ask, cellGuest, how, params, nil)
 			done()
 			if err == nil {
 				told()

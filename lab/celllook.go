@@ -30,6 +30,7 @@ type watcher struct {
 	looks   int
 	doubled int
 	ranAt   map[string]bool // hosts on which a look found it running
+	gone    time.Time       // when a look found no QEMU any more where it had come to run
 	doubt   []doubtful
 }
 
@@ -70,6 +71,9 @@ func (l *watcher) lookAtGuests(ctx context.Context) {
 	defer l.mu.Unlock()
 	if both {
 		l.doubled++
+	}
+	if to := l.watching.to; l.gone.IsZero() && l.ranAt[to.host.Name] && len(to.qemus()) == 0 {
+		l.gone = time.Now()
 	}
 	if all || both {
 		l.looks++
@@ -119,6 +123,13 @@ func (l *watcher) ran(host string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ranAt[host]
+}
+
+// goneBefore says whether the guest's QEMU at the destination was gone by then, unix ns.
+func (l *watcher) goneBefore(at int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.gone.IsZero() && l.gone.UnixNano() < at
 }
 
 // fill puts what was seen into s, with times since the fault.

@@ -12,9 +12,15 @@ import (
 )
 
 // TestFaultSample tries the first cells of the matrix, each another fault, and every
-// phase. `godwit lab faults --all` tries the rest.
+// phase. `godwit lab faults --all` tries the rest. What a panic comes to TestNothingChanged sees.
 func TestFaultSample(t *testing.T) {
-	if rep := tryCells(t, FaultOptions{Seed: sampleSeed, Sample: sampleCells}); len(rep.Results) != sampleCells {
+	var faults []string
+	for _, f := range matrix.Faults {
+		if f.Name != matrix.GuestPanic {
+			faults = append(faults, f.Name)
+		}
+	}
+	if rep := tryCells(t, FaultOptions{Seed: sampleSeed, Sample: sampleCells, Faults: faults}); len(rep.Results) != sampleCells {
 		t.Errorf("%d cells were tried", len(rep.Results))
 	}
 }

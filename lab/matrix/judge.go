@@ -19,6 +19,7 @@ type Seen struct {
 	Note    string            `json:"note,omitempty"`
 	Outcome migration.Outcome `json:"outcome"` // "": nobody knows of the migration any more
 	Problem string            `json:"problem,omitempty"`
+	Notes   []string          `json:"notes,omitempty"` // of the source's report
 	// Word is what a person had to say on the source, once the destination itself said that
 	// its QEMU is gone after it may have run the guest, and WordS when. "": nothing.
 	Word  string  `json:"word,omitempty"`
@@ -31,6 +32,8 @@ type Seen struct {
 	Looks   int `json:"looks"`
 	// Ended: the fault ended the only QEMU that ran the guest, or could have.
 	Ended bool `json:"ended,omitempty"`
+	// Before: the guest's QEMU at the destination was gone before the migration settled.
+	Before bool `json:"ended_before_settle,omitempty"`
 
 	Silent  string `json:"silent,omitempty"`  // what came of asking the guest, where it runs and does not answer
 	Damaged string `json:"damaged,omitempty"` // pages of its memory and disk that are not what it wrote
@@ -96,6 +99,7 @@ func Judge(c Cell, s Seen) []string {
 	if !s.saysWhy() {
 		complain("said to be %s, and not why in one line: %q", s.Outcome, s.Problem)
 	}
+	bad = append(bad, judgeSaid(c, s)...)
 	if s.Word != "" && !c.Kind().Ends {
 		complain("a person had to decide: %s", s.Word)
 	}
@@ -151,6 +155,19 @@ func judgeOutcome(c Cell, s Seen) []string {
 		return []string{strings.TrimSpace("no outcome: " + string(s.Outcome) + " " + s.Problem)}
 	}
 	return nil
+}
+
+// judgeSaid demands that a guest's own end is said, and how it ended, where its migration came to nothing by that, or
+// its agents saw it, as they must until the migration settles: then nobody looks any more.
+func judgeSaid(c Cell, s Seen) []string {
+	said, all := c.Kind().Said, strings.Join(append([]string{s.Problem}, s.Notes...), "; ")
+	if said == "" || !s.Ended || len(s.Runs) > 0 || strings.Contains(all, said) {
+		return nil
+	}
+	if s.Outcome == migration.Completed && !s.Before && !strings.Contains(all, "ended on "+s.To) {
+		return nil
+	}
+	return []string{fmt.Sprintf("not said that the guest %s: %q", said, all)}
 }
 
 // judgeDoubt allows doubt from the fault on, until 2 s after something got through.

@@ -25,6 +25,8 @@ type Fault struct {
 	Lingers time.Duration
 	// Ends: it may end the guest itself.
 	Ends bool
+	// Said is what is said of a guest that ends itself so.
+	Said string
 	// Reboots: a host loses all its processes, its run directory and what it had in its kernel.
 	Reboots bool
 }
@@ -48,6 +50,7 @@ const (
 	OutOfMemory          = "out-of-memory"          // the destination's agent and QEMU get no more memory: the kernel kills
 	GuestPowerOff        = "guest-power-off"        // the guest powers off
 	GuestReboot          = "guest-reboot"           // the guest reboots; the lab's guests end with that
+	GuestPanic           = "guest-panic"            // the guest's kernel panics; the lab's guests end with that
 	ClockSource          = "clock-source"           // the source agent's clock is stepped an hour ahead
 	ClockDestination     = "clock-destination"      // the destination agent's clock is stepped an hour back
 	RebootSource         = "reboot-source"          // the source's host reboots, which takes 3 s
@@ -91,8 +94,9 @@ var Faults = []Fault{
 	{Name: DiskFullSource, Lasts: 5 * time.Second},
 	{Name: DiskFullDestination, Lasts: 5 * time.Second},
 	{Name: OutOfMemory, Lasts: 3 * time.Second, Silences: true, Ends: true},
-	{Name: GuestPowerOff, Ends: true},
-	{Name: GuestReboot, Ends: true},
+	{Name: GuestPowerOff, Ends: true, Said: "powered off"},
+	{Name: GuestReboot, Ends: true, Said: "rebooted"},
+	{Name: GuestPanic, Ends: true, Said: "panicked"},
 	{Name: ClockSource, Lingers: 4 * time.Second},
 	{Name: ClockDestination, Lingers: 4 * time.Second},
 	{Name: RebootSource, Silences: true, Ends: true, Reboots: true},

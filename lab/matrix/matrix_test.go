@@ -69,12 +69,23 @@ func TestJudge(t *testing.T) {
 		seen  Seen
 		want  string // a complaint has it; "": none
 	}{
-		"moved":                   {Cut3s, migration.Copy, moved, ""},
-		"back":                    {Cut20s, migration.Copy, back, ""},
-		"two at the end":          {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Runs = []string{"a", "b"} }), "doubled"},
-		"two for a moment":        {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Doubled = 1 }), "doubled"},
-		"nowhere":                 {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Runs = nil }), "lost"},
-		"ended by the fault":      {KillSourceQEMU, migration.Copy, with(back, func(s *Seen) { s.Runs, s.Ended, s.Outcome, s.Lost = nil, true, migration.Failed, []string{"x"} }), ""},
+		"moved":                {Cut3s, migration.Copy, moved, ""},
+		"back":                 {Cut20s, migration.Copy, back, ""},
+		"two at the end":       {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Runs = []string{"a", "b"} }), "doubled"},
+		"two for a moment":     {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Doubled = 1 }), "doubled"},
+		"nowhere":              {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Runs = nil }), "lost"},
+		"ended by the fault":   {KillSourceQEMU, migration.Copy, with(back, func(s *Seen) { s.Runs, s.Ended, s.Outcome, s.Lost = nil, true, migration.Failed, []string{"x"} }), ""},
+		"it powered off":       {GuestPowerOff, migration.Copy, with(back, func(s *Seen) { s.Runs, s.Ended, s.Problem = nil, true, "guest a powered off during the migration" }), ""},
+		"not said in the copy": {GuestReboot, migration.Copy, with(back, func(s *Seen) { s.Runs, s.Ended, s.Problem = nil, true, "guest a ended" }), "not said that the guest rebooted"},
+		"panicked after it": {GuestPanic, migration.Handover, with(moved, func(s *Seen) {
+			s.Runs, s.Ended, s.Before, s.Notes = nil, true, true, []string{"x", "it ended (panicked)"}
+		}), ""},
+		"not said after it": {GuestPanic, migration.Handover, with(moved, func(s *Seen) { s.Runs, s.Ended, s.Before, s.Notes = nil, true, true, []string{"it ended on b"} }), "not said that the guest panicked"},
+		"how is not said": {GuestReboot, migration.Settle, with(moved, func(s *Seen) {
+			s.Runs, s.Ended, s.Notes = nil, true, []string{"guest a ended on b before the migration was over"}
+		}), "not said that the guest rebooted"},
+		"ended as it settled":     {GuestPanic, migration.Settle, with(moved, func(s *Seen) { s.Runs, s.Ended = nil, true }), ""},
+		"told to end, and lives":  {GuestReboot, migration.Switch, with(moved, func(s *Seen) { s.Ended = true }), ""},
 		"failed though it lived":  {KillSourceQEMU, migration.Settle, with(moved, func(s *Seen) { s.Outcome = migration.Failed }), "failed"},
 		"connection lost":         {Cut20s, migration.Handover, with(moved, func(s *Seen) { s.Lost = []string{"ticks: reset"} }), "connections lost: ticks"},
 		"said one, did the other": {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Outcome = migration.Aborted }), "and the guest runs on b"},
