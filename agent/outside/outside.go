@@ -49,9 +49,12 @@ type Channel struct {
 var _ guest.Channel = (*Channel)(nil)
 
 const (
-	// grantTime is how long a lease of the guest is. It asks again after half of it; so
-	// long may an agent be away, and the lease of a tunnel is over before.
-	grantTime = time.Hour
+	// grantTime is how long a lease of the guest is: at its end the guest gives the address up, and all connections
+	// with it, so that no agent may be away for longer. What takes an address back is the cable (DropAddress).
+	grantTime = 24 * time.Hour
+	// renewTime is after which time the guest asks again: a client that does not watch its cable hears then that it
+	// is to have another address.
+	renewTime = 30 * time.Minute
 	// unplugged is for how long a NIC loses its carrier, so that its client begins anew.
 	unplugged = 200 * time.Millisecond
 	// datagramsEnd is after how much silence a flow of UDP is thought to have ended.
@@ -76,18 +79,23 @@ func (o *Channel) serve(nic int, addr netip.Prefix, gateway netip.Addr, heard fu
 		return net.ErrClosed
 	}
 	o.unserve(nic)
-	server := o.Server
-	if !server.IsValid() {
-		server = gateway
-	}
-	s, err := dhcp.Serve(o.Taps[nic], dhcp.Grant{
-		MAC: o.NICs[nic].Hardware(), Addr: addr, Gateway: gateway,
-		Server: server, MTU: o.MTU, Time: grantTime,
-	}, heard)
+	s, err := dhcp.Serve(o.Taps[nic], o.grant(nic, addr, gateway), heard)
 	if err == nil {
 		o.servers[nic] = s
 	}
 	return err
+}
+
+// grant is what NIC number nic may have.
+func (o *Channel) grant(nic int, addr netip.Prefix, gateway netip.Addr) dhcp.Grant {
+	server := o.Server
+	if !server.IsValid() {
+		server = gateway
+	}
+	return dhcp.Grant{
+		MAC: o.NICs[nic].Hardware(), Addr: addr, Gateway: gateway,
+		Server: server, MTU: o.MTU, Time: grantTime, Renew: renewTime,
+	}
 }
 
 // unserve ends what serve began, if it did; under mu.

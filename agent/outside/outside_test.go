@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"godwit/agent/config"
 	"godwit/internal/need"
@@ -99,6 +102,26 @@ func TestInUseBySomebodyElse(t *testing.T) {
 		if asks != c.asks || len(o.servers) > 0 {
 			t.Errorf("%s: the guest was to ask: %v, and is given the address still by %d", name, asks, len(o.servers))
 		}
+	}
+}
+
+// TestAgentAway: a guest keeps the address that it was given while no agent answers it for most of a day, and asks no
+// other server meanwhile, which would refuse it.
+func TestAgentAway(t *testing.T) {
+	const mac, away = "52:54:00:00:01:0a", 20 * time.Hour
+	o := New(Config{NICs: []config.NIC{{MAC: mac}}})
+	grant := o.grant(0, netip.MustParsePrefix("10.2.1.10/24"), netip.MustParseAddr("10.2.1.1"))
+	asks, err := dhcpv4.New(dhcpv4.WithHwAddr(grant.MAC), dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), dhcpv4.WithClientIP(net.IP{10, 2, 1, 10}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ack, _ := grant.Answer(asks)
+	if ack == nil {
+		t.Fatal("it is not answered")
+	}
+	renew, rebind, ends := ack.IPAddressRenewalTime(0), ack.IPAddressRebindingTime(0), ack.IPAddressLeaseTime(0)
+	if renew == 0 || rebind < renew+away || ends < rebind {
+		t.Errorf("it asks here after %v, wherever it is after %v, and has lost the address after %v", renew, rebind, ends)
 	}
 }
 

@@ -22,7 +22,8 @@ type Grant struct {
 	Gateway netip.Addr    // the subnet's router; zero: none
 	Server  netip.Addr    // the server identifier: an address of this host, so that no other server believes to be meant
 	MTU     int           // of the guest, bytes; 0: not said
-	Time    time.Duration // of the lease; the guest asks again after half of it
+	Time    time.Duration // of the lease, without an answer to what the guest asks from Renew on
+	Renew   time.Duration // after which the guest asks this host again, as it does then for 7/8 of Time; later it asks all
 }
 
 func (g Grant) check() error {
@@ -35,9 +36,14 @@ func (g Grant) check() error {
 		return errors.New("the gateway is no IPv4 address")
 	case g.Time < time.Second:
 		return errors.New("a lease of less than a second")
+	case g.Renew < time.Second || g.Renew > g.rebind():
+		return errors.New("a lease that is renewed in less than a second, or not before any server is asked")
 	}
 	return nil
 }
+
+// rebind is after which time the guest asks all servers (RFC 2131 §4.4.5). Clients that are not told make it of Renew.
+func (g Grant) rebind() time.Duration { return g.Time / 8 * 7 }
 
 // Word is what a client has said with a message, as far as it matters here.
 type Word int
@@ -100,7 +106,8 @@ func (g Grant) reply(q *dhcpv4.DHCPv4, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 			with = append(with, dhcpv4.WithGeneric(dhcpv4.OptionInterfaceMTU, []byte{byte(g.MTU >> 8), byte(g.MTU)}))
 		}
 		if q.MessageType() != dhcpv4.MessageTypeInform {
-			with = append(with, dhcpv4.WithYourIP(g.Addr.Addr().AsSlice()), dhcpv4.WithOption(dhcpv4.OptIPAddressLeaseTime(g.Time)))
+			with = append(with, dhcpv4.WithYourIP(g.Addr.Addr().AsSlice()), dhcpv4.WithOption(dhcpv4.OptIPAddressLeaseTime(g.Time)),
+				dhcpv4.WithOption(dhcpv4.OptRenewTimeValue(g.Renew)), dhcpv4.WithOption(dhcpv4.OptRebindingTimeValue(g.rebind())))
 		}
 	}
 	answer, err := dhcpv4.NewReplyFromRequest(q, with...)

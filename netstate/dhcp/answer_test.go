@@ -13,7 +13,7 @@ import (
 
 var grant = Grant{
 	MAC: net.HardwareAddr{0x52, 0x54, 0, 0, 1, 0xb}, Addr: netip.MustParsePrefix("10.2.1.10/24"), Gateway: netip.MustParseAddr("10.2.1.1"),
-	Server: netip.MustParseAddr("100.65.0.11"), MTU: 1400, Time: time.Hour,
+	Server: netip.MustParseAddr("100.65.0.11"), MTU: 1400, Time: 8 * time.Hour, Renew: time.Hour,
 }
 
 func message(t testing.TB, with ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
@@ -88,8 +88,11 @@ func whole(t *testing.T, a *dhcpv4.DHCPv4) {
 	ones, _ := a.SubnetMask().Size()
 	mtu := a.Options.Get(dhcpv4.OptionInterfaceMTU)
 	if !a.YourIPAddr.Equal(grant.Addr.Addr().AsSlice()) || ones != 24 || len(a.Router()) != 1 || !a.Router()[0].Equal(grant.Gateway.AsSlice()) ||
-		!a.ServerIdentifier().Equal(grant.Server.AsSlice()) || a.IPAddressLeaseTime(0) != time.Hour || len(mtu) != 2 || int(mtu[0])<<8|int(mtu[1]) != 1400 {
+		!a.ServerIdentifier().Equal(grant.Server.AsSlice()) || len(mtu) != 2 || int(mtu[0])<<8|int(mtu[1]) != 1400 {
 		t.Errorf("it gives not all of %+v: %v", grant, a.Summary())
+	}
+	if ends, renew, rebind := a.IPAddressLeaseTime(0), a.IPAddressRenewalTime(0), a.IPAddressRebindingTime(0); ends != 8*time.Hour || renew != time.Hour || rebind != 7*time.Hour {
+		t.Errorf("it ends after %v, and is asked for after %v here, and after %v wherever it is", ends, renew, rebind)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestClient(t *testing.T) {
 	n.IP("g", "link set eth0 address "+guestMAC)
 	grant := dhcp.Grant{
 		MAC: hardware(guestMAC), Addr: netip.MustParsePrefix("10.2.1.10/24"), Gateway: netip.MustParseAddr("10.2.1.1"),
-		Server: netip.MustParseAddr("100.65.0.11"), MTU: 1400, Time: time.Hour,
+		Server: netip.MustParseAddr("100.65.0.11"), MTU: 1400, Time: time.Hour, Renew: time.Minute,
 	}
 	words := make(chan dhcp.Word, 100)
 	var server *dhcp.Server
@@ -100,7 +100,7 @@ func TestFlood(t *testing.T) {
 	n := nettest.New(t, "h", "g")
 	n.Wire("h", "t1a", "g", "eth0")
 	grant := dhcp.Grant{
-		MAC: hardware(guestMAC), Addr: netip.MustParsePrefix("10.2.1.10/24"), Server: netip.MustParseAddr("100.65.0.11"), Time: time.Hour,
+		MAC: hardware(guestMAC), Addr: netip.MustParsePrefix("10.2.1.10/24"), Server: netip.MustParseAddr("100.65.0.11"), Time: time.Hour, Renew: time.Minute,
 	}
 	var heard atomic.Int64
 	var server *dhcp.Server
