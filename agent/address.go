@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -45,4 +46,19 @@ func (m *outgoing) settleAnnounced() error {
 	}
 	m.rec.Note("its next address is behind a NAT, and the program behind its channel cannot announce what clients see of it: what opens as MPTCP before the switch does not follow, after all, and stays on the tunnel")
 	return nil
+}
+
+// noteUnseen says in the check which of the next addresses clients of the internet do not reach, though they reach the
+// guest now: where a NAT leads there of which nobody knows, its inner side is what they, and the name server, are told.
+func (m *outgoing) noteUnseen() {
+	if m.plan.KeepsAddress() {
+		return
+	}
+	for _, next := range handed.Unseen(m.plan) {
+		key := "public4"
+		if next.Prefix.Addr().Is6() {
+			key = "public6"
+		}
+		m.rec.Note(fmt.Sprintf("its next address %s is a private one, unlike that which it leaves: clients of the internet do not reach it; where a 1:1 NAT leads there, name what they see (network.%s of %s), else use network tunnel for them", next.Seen(), key, m.plan.To))
+	}
 }

@@ -43,6 +43,22 @@ func TestNetworkOfWhatCannotBeAnnounced(t *testing.T) {
 	}
 }
 
+// TestNoteUnseen: the check says of an address that clients of the internet do not reach what is to be done; of a guest
+// that keeps its own it says nothing.
+func TestNoteUnseen(t *testing.T) {
+	open, inside, inside6 := migration.Address{Prefix: netip.MustParsePrefix("203.0.113.10/24")}, netip.MustParsePrefix("10.2.1.10/24"), netip.MustParsePrefix("fd02::10/64")
+	open6 := migration.Address{Prefix: netip.MustParsePrefix("2001:db8::10/64")}
+	for network, want := range map[string][]string{"mptcp": {"10.2.1.10 is a private one", "network.public4 of rome", "fd02::10 is", "network.public6 of rome"}, "drain": {"network.public4"}, "tunnel": nil} {
+		plan := migration.Plan{Guest: "web", To: "rome", Network: network, Held: []migration.Address{open, open6}, Next: []migration.Address{{Prefix: inside}, {Prefix: inside6}}}
+		m := &outgoing{plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+		m.noteUnseen()
+		notes := strings.Join(m.rec.Snapshot().Notes, "\n")
+		if want == nil && notes != "" || slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(notes, w) }) {
+			t.Errorf("%s: noted %q, want %q", network, notes, want)
+		}
+	}
+}
+
 // TestGrantedWithoutIPv6: a guest that has IPv6 turned off is given no such address.
 func TestGrantedWithoutIPv6(t *testing.T) {
 	v4 := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}

@@ -158,6 +158,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := m.settleAnnounced(); err != nil {
 		return err
 	}
+	m.noteUnseen()
 	m.noteApart(ctx)
 	m.noteListeners(ctx)
 	if err := m.tryPaths(ctx, n); err != nil {

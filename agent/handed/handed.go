@@ -7,6 +7,7 @@ package handed
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"godwit/agent/care"
@@ -58,6 +59,28 @@ func Announceable(plan migration.Plan, capabilities []string) error {
 		}
 	}
 	return nil
+}
+
+// Unseen are next addresses that the internet does not lead to, of a guest that leaves one of that family to which it
+// does. They may be behind a NAT that nobody has told of.
+func Unseen(plan migration.Plan) (out []migration.Address) {
+	for _, next := range plan.Next {
+		addr := next.Seen()
+		left := func(held migration.Address) bool { return held.Seen().Is4() == addr.Is4() && public(held.Seen()) }
+		kept := slices.ContainsFunc(plan.Held, func(held migration.Address) bool { return held.Prefix.Addr() == next.Prefix.Addr() })
+		if !public(addr) && !kept && slices.ContainsFunc(plan.Held, left) {
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+// shared is the space of carriers' own NATs (RFC 6598).
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// public says whether the internet may lead to addr: it is not of a network's own (RFC 1918, RFC 4193).
+func public(addr netip.Addr) bool {
+	return addr.IsGlobalUnicast() && !addr.IsPrivate() && !shared.Contains(addr)
 }
 
 // NextTable follows the highest table that a guest used, by turns.

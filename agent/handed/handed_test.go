@@ -35,6 +35,46 @@ func TestAnnounceable(t *testing.T) {
 	}
 }
 
+// TestUnseen: what clients of the internet lose is known by the addresses of the guest alone, in each family.
+func TestUnseen(t *testing.T) {
+	of := func(list ...string) (out []migration.Address) { // an address, and what clients see in its place
+		for _, s := range list {
+			own, seen, _ := strings.Cut(s, " ")
+			a := migration.Address{Prefix: netip.MustParsePrefix(own)}
+			if seen != "" {
+				a.Public = netip.MustParseAddr(seen)
+			}
+			out = append(out, a)
+		}
+		return out
+	}
+	const open, open6, inside, inside6, behind = "203.0.113.10/24", "2001:db8::10/64", "10.2.1.10/24", "fd02::10/64", "10.1.1.10/24 203.0.113.10"
+	for name, c := range map[string]struct {
+		held, next []migration.Address
+		want       string
+	}{
+		"from the internet":     {of(open), of(inside), "10.2.1.10"},
+		"to a carrier's NAT":    {of(open), of("100.64.1.10/24"), "100.64.1.10"},
+		"from behind a NAT":     {of(behind), of(inside), "10.2.1.10"},
+		"behind one that tells": {of(open), of("10.2.1.10/24 198.51.100.10"), ""},
+		"to the internet":       {of(open), of("198.51.100.10/24"), ""},
+		"within":                {of("10.1.1.10/24"), of(inside), ""},
+		"IPv6":                  {of(open6), of(inside6), "fd02::10"},
+		"one of both":           {of(open, open6), of(inside, "2001:db8:1::10/64"), "10.2.1.10"},
+		"the other family":      {of("10.1.1.10/24", open6), of(inside), ""},
+		"it has it already":     {of(open, inside), of(inside), ""},
+		"none":                  {of(open), nil, ""},
+	} {
+		var got []string
+		for _, a := range Unseen(migration.Plan{Held: c.held, Next: c.next}) {
+			got = append(got, a.Prefix.Addr().String())
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestLacksIPv6: a guest has it turned off where all of its NICs have, unlike one that comes from a site without.
 func TestLacksIPv6(t *testing.T) {
 	const mac = "52:54:00:00:01:0A"
