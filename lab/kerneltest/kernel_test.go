@@ -56,7 +56,22 @@ var suites = []suite{
 		want:    []string{"TestOneAddress"},
 		modules: []string{"nf_conntrack_netlink"},
 	},
+	{
+		pkg:     "cmd/guest/follow",
+		args:    []string{"-test.run=TestClosedListenerIsReached|TestServersThatTakeNoMore|TestDialled"},
+		want:    []string{"TestClosedListenerIsReached", "TestServersThatTakeNoMore/that_closed_its_listener", "TestDialled"},
+		modules: sockets,
+	},
+	{
+		pkg:     "cmd/guest/address",
+		args:    []string{"-test.run=TestReadyIsTaken$|TestToldOfBoth|TestWithdrawnOnce"},
+		want:    []string{"TestReadyIsTaken", "TestToldOfBoth", "TestWithdrawnOnce"},
+		modules: sockets,
+	},
 }
+
+// sockets are modules that list them.
+var sockets = []string{"mptcp_diag", "tcp_diag", "udp_diag"}
 
 // guestLimit bounds the guest's life, which is 4 minutes of a processor, on a machine that is
 // busy with other tests that go before it.
