@@ -94,7 +94,7 @@ func (p *trial) comesBackFromHome() {
 	rep := p.ends(id, 10*time.Second)
 	p.is(calledOff, rep.Outcome, migration.Aborted)
 	p.said(calledOff, rep.Problem, migration.CodeAsked, "aborted on request")
-	p.untouchedBy(calledOff, before, 5*time.Second)
+	p.untouchedBy(calledOff, before, 15*time.Second)
 	p.allCame("plain", calledOff)
 }
 

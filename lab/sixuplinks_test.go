@@ -62,7 +62,7 @@ func TestUplinksByIPv6(t *testing.T) {
 		}
 	}`)
 	own := p.addresses("montreal")[0]
-	flows := append(p.begin("ticks", own), "phone now and then")
+	flows := p.begin("ticks", own)
 	p.must(p.w.clients["phone"].Start(traffic.Flow{
 		Name: "phone now and then", Kind: traffic.Ticks, Target: own, MPTCP: true, Connections: 4, Every: 500 * time.Millisecond, Silent: true,
 	}))
@@ -96,6 +96,11 @@ func TestUplinksByIPv6(t *testing.T) {
 		}
 	}
 	p.over(flows, true)
+	rare, err := p.w.clients["phone"].Stop("phone now and then")
+	p.must(err)
+	if !rare.Survived || rare.Lost+rare.Repeated+rare.Corrupt != 0 {
+		t.Errorf("now and then: survived %v, lost %d, repeated %d, corrupt %d", rare.Survived, rare.Lost, rare.Repeated, rare.Corrupt)
+	}
 }
 
 // oneSubflowEach waits until a client has so many MPTCP connections, each with one working subflow, as one with one
