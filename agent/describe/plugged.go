@@ -25,6 +25,9 @@ func (w *writer) plugged() {
 			}
 		}
 	}
+	if len(w.all("debugcon")) > 0 {
+		made = append(made, "debugcon") // as QEMU names what that makes (debugcon_parse)
+	}
 	for _, d := range w.Devices {
 		switch {
 		case strings.HasSuffix(d.Type, "-cpu"), slices.ContainsFunc(w.Cards, func(c qemu.Card) bool { return c.Path == d.Path && w.place(c) < 0 }):
@@ -45,6 +48,7 @@ func (w *writer) plugged() {
 	}
 	if len(gone) > 0 {
 		w.look("unplugged: %s; a destination has it again, which the guest finds as it boots. Take its -device out of start, "+
+			"and what it alone was made of (-netdev, -drive, -blockdev, -object, -chardev), "+
 			"and have those after it that say no addr= or port= say which they have here", strings.Join(gone, ", "))
 	}
 }

@@ -23,6 +23,7 @@ func TestPlugged(t *testing.T) {
 	}{
 		"as it was started": {plain + ` -device {"driver":"usb-tablet","id":"t"} -device virtio-rng`, []qemu.Device{named("t", "usb-tablet"), card, unnamed("virtio-rng-pci")}, "", ""},
 		"by other options":  {plain + " -drive file=a,if=virtio -virtfs local,path=/a -drive file=b", []qemu.Device{card, unnamed("virtio-blk-pci"), unnamed("virtio-9p-pci")}, "", ""},
+		"a debug console":   {plain + " -debugcon file:/d", []qemu.Device{card, named("debugcon", "isa-debugcon")}, "", ""},
 		"plugged in": {plain + " -device usb-kbd", []qemu.Device{card, named("hub", "usb-hub"), named("dimm1", "pc-dimm"), unnamed("usb-kbd"), unnamed("usb-kbd")},
 			"hub (usb-hub), dimm1 (pc-dimm), 1 without an id", ""},
 		"unplugged":                 {plain + " -device usb-tablet,id=t -device usb-kbd", []qemu.Device{card}, "", "t, 1 without an id"},
@@ -43,6 +44,9 @@ func TestPlugged(t *testing.T) {
 			if what == "" && strings.Contains("\n"+got, told) || what != "" && !strings.Contains("\n"+got, told+what+";") {
 				t.Errorf("%s: want %q told of after %q in\n%s", name, what, told, got)
 			}
+		}
+		if c.gone != "" && !strings.Contains(got, "and what it alone was made of (-netdev, ") { // or fd= stays in start, and no QEMU starts
+			t.Errorf("%s: what else to take out of start is not told in\n%s", name, got)
 		}
 	}
 }
