@@ -91,8 +91,11 @@ func (p *Process) Devices(ctx context.Context) ([]Device, error) {
 	return all, nil
 }
 
-// anonymous is where QEMU keeps those that have no id.
-const anonymous = "/machine/peripheral-anon"
+// Where QEMU keeps those that have an id, by it, and those that have none.
+const (
+	named     = "/machine/peripheral"
+	anonymous = "/machine/peripheral-anon"
+)
 
 // devices is Devices, one by one; an error is the last.
 func (p *Process) devices(ctx context.Context) iter.Seq2[Device, error] {
@@ -101,7 +104,7 @@ func (p *Process) devices(ctx context.Context) iter.Seq2[Device, error] {
 		Type string `json:"type"`
 	}
 	return func(yield func(Device, error) bool) {
-		for _, folder := range []string{"/machine/peripheral", anonymous} {
+		for _, folder := range []string{named, anonymous} {
 			var devices []entry
 			if err := p.qmp.Do(ctx, "qom-list", map[string]string{"path": folder}, &devices); err != nil {
 				yield(Device{}, err)

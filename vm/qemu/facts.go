@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"godwit/vm"
@@ -71,7 +70,7 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if f.Disks, err = p.disks(ctx); err != nil {
 		return vm.Facts{}, err
 	}
-	f.Shared, err = p.shared(ctx, f.Disks)
+	f.Shared, err = p.shared(ctx)
 	return f, err
 }
 
@@ -120,24 +119,24 @@ func (p *Process) disks(ctx context.Context) ([]vm.Disk, error) {
 }
 
 // shared are those of the disks that the guest may write, and others, too, as their devices say (share-rw).
-func (p *Process) shared(ctx context.Context, disks []vm.Disk) ([]string, error) {
+func (p *Process) shared(ctx context.Context) ([]string, error) {
+	inserted, err := p.inserted(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var ids []string
-	for d, err := range p.devices(ctx) {
-		if err != nil {
-			return nil, err
+	for _, m := range inserted {
+		if m.ReadOnly || m.device == "" {
+			continue
 		}
 		var on bool
-		var of string
-		err = p.property(ctx, d.Path, "share-rw", &on)
-		if err == nil && on {
-			err = p.property(ctx, d.Path, "drive", &of)
-		}
+		err := p.property(ctx, m.device, "share-rw", &on)
 		var without *qmp.Error
-		if err != nil && !errors.As(err, &without) { // that is no disk
+		if err != nil && !errors.As(err, &without) { // such as flash, which is no disk
 			return nil, err
 		}
-		if slices.ContainsFunc(disks, func(disk vm.Disk) bool { return disk.ID == of && !disk.ReadOnly }) {
-			ids = append(ids, of)
+		if on {
+			ids = append(ids, m.id)
 		}
 	}
 	return ids, nil
@@ -146,6 +145,7 @@ func (p *Process) shared(ctx context.Context, disks []vm.Disk) ([]string, error)
 // medium is what a device of the guest reads, as query-block tells it.
 type medium struct {
 	id       string // of the disk: the drive's, or its node's name where it is of none
+	device   string // that has it, by its path in QEMU's object model; "": none has
 	Node     string `json:"node-name"` // QEMU's own for a drive's, such as #block123
 	File     string `json:"file"`
 	Driver   string `json:"drv"`
@@ -158,6 +158,7 @@ type medium struct {
 func (p *Process) inserted(ctx context.Context) ([]medium, error) {
 	var devices []struct {
 		Drive    string  `json:"device"`
+		Qdev     string  `json:"qdev"` // the id of what has it, or its path where it has none, as has what is made for usb-storage
 		Inserted *medium `json:"inserted"`
 	}
 	if err := p.qmp.Do(ctx, "query-block", nil, &devices); err != nil {
@@ -167,6 +168,9 @@ func (p *Process) inserted(ctx context.Context) ([]medium, error) {
 	for _, d := range devices {
 		if d.Inserted != nil {
 			d.Inserted.id = cmp.Or(d.Drive, d.Inserted.Node)
+			if d.Inserted.device = d.Qdev; d.Qdev != "" && !strings.HasPrefix(d.Qdev, "/") {
+				d.Inserted.device = named + "/" + d.Qdev
+			}
 			found = append(found, *d.Inserted)
 		}
 	}
