@@ -120,8 +120,12 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 		if m.guestEnded() {
 			return m.leaveEnded(ctx)
 		}
-		m.noteStood(ctx)
-		return m.leave(ctx)
+		m.noteStays(ctx)
+		err := m.leave(ctx)
+		if err == nil { // in which its last pages came, and connections ended
+			m.noteStays(ctx)
+		}
+		return err
 	case migration.SendBack:
 		return limits.SendBack.Do(ctx, m.sendBack)
 	}

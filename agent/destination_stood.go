@@ -10,8 +10,8 @@ import (
 )
 
 // A guest may end in a QEMU that stays (-no-shutdown; -action shutdown=pause or panic=pause). It is under care for as
-// long as that is there, since somebody who is to look into it may; but nothing in it answers any more, and nothing that
-// asks it is waited for.
+// long as that is there, since somebody who is to look into it may; but nothing in it answers any more, and the handover
+// does not wait for it.
 
 // errStood says that the guest has ended, and its QEMU stays.
 var errStood = errors.New("the guest has ended, and its QEMU stays")
@@ -64,8 +64,8 @@ func (m *incoming) whileRuns(ctx context.Context) (context.Context, context.Canc
 	return ctx, func() { cancel(nil) }
 }
 
-// noteStood tells of it, once.
-func (m *incoming) noteStood(ctx context.Context) {
+// noteStays tells of it, once.
+func (m *incoming) noteStays(ctx context.Context) {
 	if machine := m.work.guest.Machine(); machine != nil {
 		if how := stoodAs(ctx, machine); how != "" {
 			m.rec.NoteOnce(fmt.Sprintf("guest %s %s on %s before the migration was over; its QEMU stays", m.plan.Guest, how, m.plan.To))

@@ -61,7 +61,7 @@ func TestHandoverOfAGuestThatStands(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for range 2 {
-			m.noteStood(t.Context())
+			m.noteStays(t.Context())
 		}
 		rep, told := m.rec.Snapshot(), 0
 		for _, note := range rep.Notes {
@@ -93,12 +93,35 @@ func TestKeptAddressOfAGuestThatStands(t *testing.T) {
 	}
 }
 
+// panicsOn is a machine whose guest panics while its last pages come.
+type panicsOn struct{ *stands }
+
+func (p panicsOn) Progress(context.Context) (vm.Progress, error) {
+	if p.status.Swap(vm.Panicked) == vm.Panicked {
+		return vm.Progress{Status: vm.Completed}, nil
+	}
+	return vm.Progress{Status: vm.Active}, nil
+}
+
+// TestGuestThatStandsInPostCopy: one that ends after its handover, while its last pages come, is told of, too.
+func TestGuestThatStandsInPostCopy(t *testing.T) {
+	m := landing(t, guests.New(care.Held{Description: config.Description{Name: "web"}}, panicsOn{standing(vm.Running)}))
+	m.plan.Network, m.plan.To, m.plan.Mode, m.plan.Transfer = "tunnel", "rome", "postcopy", "lanes"
+	m.a.detours = detour.New(m.a.config.StatePath("detours.json"), config.Network{}, map[string]*detour.Detour{})
+	if err := m.perform(t.Context(), migration.Leave); err != nil {
+		t.Fatal(err)
+	}
+	if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); strings.Count(notes, "guest web panicked on rome") != 1 {
+		t.Errorf("notes %q", notes)
+	}
+}
+
 // TestGuestThatRunsIsNotToldOf: nothing is said of a guest that runs, or that somebody has paused.
 func TestGuestThatRunsIsNotToldOf(t *testing.T) {
 	for _, status := range []vm.Status{vm.Running, vm.Paused, vm.IOError} {
 		m := landing(t, talking(t, nil))
 		m.work.guest.RunsIn(standing(status))
-		if m.noteStood(t.Context()); len(m.rec.Snapshot().Notes) > 0 {
+		if m.noteStays(t.Context()); len(m.rec.Snapshot().Notes) > 0 {
 			t.Errorf("%s: %q", status, m.rec.Snapshot().Notes)
 		}
 	}
