@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"godwit/agent/limits"
 	"godwit/vm"
@@ -16,22 +17,22 @@ import (
 // errStood says that the guest has ended, and its QEMU stays.
 var errStood = errors.New("the guest has ended, and its QEMU stays")
 
-// stoodAs says how it ended; "": it has not, or that is not known.
-func stoodAs(ctx context.Context, machine vm.Machine) string {
+// stoodAs says how it ended; "": it has not, or, with an error, that is not known.
+func stoodAs(ctx context.Context, machine vm.Machine) (string, error) {
 	ctx, cancel := limits.Status.On(ctx)
 	defer cancel()
 	status, err := machine.Status(ctx)
 	switch {
 	case err != nil:
-		return ""
+		return "", err
 	case status == vm.Shutdown:
-		return "was shut down"
+		return "was shut down", nil
 	case status == vm.Panicked:
-		return "panicked"
+		return "panicked", nil
 	case status == vm.InternalError:
-		return "broke"
+		return "broke", nil
 	}
-	return ""
+	return "", nil
 }
 
 // whileRuns ends ctx, because of errStood, once the guest has ended so.
@@ -44,17 +45,24 @@ func (m *incoming) whileRuns(ctx context.Context) (context.Context, context.Canc
 	events := machine.Events(ctx)
 	go func() {
 		for {
-			if stoodAs(ctx, machine) != "" {
+			how, err := stoodAs(ctx, machine)
+			if how != "" {
 				cancel(errStood)
 				return
 			}
-			for stopped := false; !stopped; {
+			var again <-chan time.Time
+			if err != nil { // it may have stopped before
+				again = time.After(latePause)
+			}
+			for look := false; !look; {
 				select {
 				case e, ok := <-events:
 					if !ok {
 						return
 					}
-					stopped = e.Name == "STOP"
+					look = e.Name == "STOP"
+				case <-again:
+					look = true
 				case <-ctx.Done():
 					return
 				}
@@ -67,7 +75,7 @@ func (m *incoming) whileRuns(ctx context.Context) (context.Context, context.Canc
 // noteStays tells of it, once.
 func (m *incoming) noteStays(ctx context.Context) {
 	if machine := m.work.guest.Machine(); machine != nil {
-		if how := stoodAs(ctx, machine); how != "" {
+		if how, _ := stoodAs(ctx, machine); how != "" { // where that is not known nothing is told
 			m.rec.NoteOnce(fmt.Sprintf("guest %s %s on %s before the migration was over; its QEMU stays", m.plan.Guest, how, m.plan.To))
 		}
 	}

@@ -3,9 +3,12 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
@@ -114,6 +117,35 @@ func TestGuestThatStandsInPostCopy(t *testing.T) {
 	if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); strings.Count(notes, "guest web panicked on rome") != 1 {
 		t.Errorf("notes %q", notes)
 	}
+}
+
+// answersSecond is a machine whose QEMU answers the second question only.
+type answersSecond struct {
+	*stands
+	asked *atomic.Bool
+}
+
+func (a answersSecond) Status(ctx context.Context) (vm.Status, error) {
+	if !a.asked.Swap(true) {
+		return "", context.DeadlineExceeded
+	}
+	return a.stands.Status(ctx)
+}
+
+// TestStandsBeforeItIsWatched: a guest whose QEMU stopped before it was asked, and did not answer at once, is seen to
+// have ended all the same.
+func TestStandsBeforeItIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &incoming{work: &destinationWork{guest: guests.New(care.Held{}, answersSecond{standing(vm.Panicked), new(atomic.Bool)})}}
+		limit, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ctx, stop := m.whileRuns(limit)
+		defer stop()
+		<-ctx.Done()
+		if why := context.Cause(ctx); !errors.Is(why, errStood) {
+			t.Error(why)
+		}
+	})
 }
 
 // TestGuestThatRunsIsNotToldOf: nothing is said of a guest that runs, or that somebody has paused.
