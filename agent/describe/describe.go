@@ -22,6 +22,7 @@ type Running struct {
 	Open     []string // files that it has open, by their whole paths
 	Words    []string // its program and arguments
 	Facts    vm.Facts
+	User     int // who asked: who else's QEMU is Apart
 	Cards    []qemu.Card
 	Devices  []qemu.Device     // nil: not asked
 	Taps     map[int]string    // names of its taps, by descriptor

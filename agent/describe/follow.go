@@ -50,7 +50,7 @@ func (w *writer) needs() {
 	if shared := w.Facts.Shared; len(shared) > 0 {
 		w.look("others may write its disk %s, too (share-rw=on), and what they write would not go along: it cannot move like that", strings.Join(shared, ", "))
 	}
-	if w.Facts.Apart {
+	if w.Facts.Apart || w.User != 0 {
 		w.look("its QEMU is not root's here, or confined (AppArmor, another root directory): where it comes to the agent runs it as root, not confined")
 	}
 	if unit := w.Facts.Unit; unit != "" {
@@ -78,7 +78,11 @@ func (w *writer) lentUSB() {
 		by := slices.DeleteFunc(slices.Clone(a.option), func(f field) bool {
 			return !slices.Contains([]string{"hostdevice", "hostbus", "hostaddr", "hostport", "vendorid", "productid"}, f.key)
 		})
+		then := "plugs in what a destination has by these words; plug its like in there"
+		if a.get("hostdevice") != "" || len(by) == 2 && a.get("hostbus") != "" && a.get("hostaddr") != "" { // it is opened as QEMU starts
+			then = "a destination must have its like at that very place, or QEMU does not start there"
+		}
 		w.look("-device usb-host (%s): this USB device does not come along. QEMU pulls it out of the guest as that moves, "+
-			"and plugs in what a destination has by these words; plug its like in there, or take it out of the guest, and of start", by)
+			"and %s; or take it out of the guest, and of start", by, then)
 	}
 }

@@ -29,7 +29,7 @@ func Look(ctx context.Context, socket string) (Running, error) {
 		return Running{}, err
 	}
 	defer machine.Close()
-	r := Running{QMP: socket}
+	r := Running{QMP: socket, User: os.Geteuid()}
 	if r.Words, err = machine.CommandLine(); err != nil {
 		return Running{}, err
 	}

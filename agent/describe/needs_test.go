@@ -32,6 +32,8 @@ func TestDevicesOfThisHost(t *testing.T) {
 	for words, want := range map[string]string{
 		`-device {"driver":"usb-host","hostdevice":"/dev/bus/usb/001/004","id":"h"}`: "-device usb-host (hostdevice=/dev/bus/usb/001/004): ",
 		"-device usb-host,vendorid=0x0529,productid=0x0001,id=h,bus=usb.0":           "-device usb-host (vendorid=0x0529,productid=0x0001): ",
+		"-device usb-host,id=h,hostbus=1,hostaddr=4":                                 "-device usb-host (hostbus=1,hostaddr=4): ",
+		"-device usb-host,id=h,hostbus=1,hostport=4":                                 "-device usb-host (hostbus=1,hostport=4): ",
 		"-serial /dev/ttyUSB0":                                            "have the same: /dev/ttyUSB0",
 		"-chardev serial,id=a,path=/dev/ttyS1":                            "have the same: /dev/ttyS1",
 		"-object input-linux,id=a,evdev=/dev/input/event3":                "have the same: /dev/input/event3",
@@ -48,6 +50,9 @@ func TestDevicesOfThisHost(t *testing.T) {
 		}
 		if strings.Contains(got, "have the same: /dev/bus") {
 			t.Errorf("%s: told twice:\n%s", words, got)
+		}
+		if strings.Contains(got, "or QEMU does not start there") != (strings.Contains(words, "hostdevice") || strings.HasSuffix(words, "hostaddr=4")) {
+			t.Errorf("%s: whether QEMU starts without it is not told in\n%s", words, got)
 		}
 	}
 }
@@ -71,5 +76,9 @@ func TestConfined(t *testing.T) {
 	r.Facts.Apart = true
 	if got := looks(t, r); !strings.Contains(got, told) {
 		t.Error(got)
+	}
+	r.Facts.Apart, r.User = false, 1000
+	if got := looks(t, r); !strings.Contains(got, told) {
+		t.Errorf("it is that of who asked, who is not root: %s", got)
 	}
 }
