@@ -265,7 +265,7 @@ func (c *Copying) See(l Look) Verdict {
 	return Wait
 }
 
-// Gains says whether rounds still get shorter: copying on may come to its end.
+// Gains says whether the pause that is foreseen still gets shorter from turn to turn: copying on may come to its end.
 func (c *Copying) Gains() bool { return c.stale < staleRounds }
 
 // Fits says whether what was left at the beginning of the last turn fits the budget.
