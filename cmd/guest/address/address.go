@@ -70,7 +70,6 @@ func (n nic) gateway(family int) netip.Addr {
 func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.holdNot()
 	link, ready, err := b.readied(p)
 	if err != nil {
 		return guest.Configured{}, err
@@ -87,6 +86,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	was, again := b.nics[mac]
 	n.kept = was.kept
 	told := b.atOnce(ready, p)
+	b.holdLater()
 	if link.Attrs().Flags&net.FlagUp != 0 && !again && !p.Main { // before it was made ready
 		if err := forgetNeighbours(link); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)

@@ -36,14 +36,15 @@ type holding struct {
 	say          func(format string, args ...any)
 	after, pause time.Duration
 	begin        *time.Timer // nil: not before the next handover
+	term         uint64      // of begin: one before may have fired, and wait for the lock
 	changes      *changes    // nil: nobody watches
 	mended       []time.Time // the last ones
 }
 
 // Hold has what a handover gives kept from one to the next, until ctx ends: rules, addresses and routes that were given
 // are put back where others take them away, and addresses that were taken from a NIC are taken from it again. Nothing is
-// done from just before the guest leaves until some time after the handover. What is done is said, and where somebody
-// undoes it on and on, that it is given up.
+// done from just before the guest leaves until some time after the handover, or for readyFor where that does not end.
+// What is done is said, and where somebody undoes it on and on, that it is given up.
 func (b *Book) Hold(ctx context.Context, say func(format string, args ...any)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,10 +57,20 @@ func (b *Book) Hold(ctx context.Context, say func(format string, args ...any)) {
 	})
 }
 
-// holdSoon begins to watch, when the guest has been left alone for a while.
+// holdSoon begins to watch, when the guest has been left alone for a while; not where that was given up.
 func (b *Book) holdSoon() {
-	if h := b.hold; h != nil && h.changes == nil && len(b.nics) > 0 {
+	if h := b.hold; h != nil && h.changes == nil && len(h.mended) < holdMost && len(b.nics) > 0 {
 		b.holdIn(h, h.after)
+	}
+}
+
+// holdLater is for a move that begins: it ends what holdNot ends, and begins it again after readyFor where nobody does
+// before: a move that fails may leave the guest as it was, or on both NICs. A guest is away for much less, and what it
+// is asked first where it arrives begins that time anew. To end it waits for who reads: peers are told before that.
+func (b *Book) holdLater() {
+	b.holdNot()
+	if h := b.hold; h != nil {
+		b.holdIn(h, readyFor)
 	}
 }
 
@@ -67,7 +78,9 @@ func (b *Book) holdIn(h *holding, after time.Duration) {
 	if h.begin != nil {
 		h.begin.Stop()
 	}
-	h.begin = time.AfterFunc(after, func() { b.watch(h) })
+	h.term++
+	term := h.term
+	h.begin = time.AfterFunc(after, func() { b.watch(h, term) })
 }
 
 // holdNot ends that: a move does what is to be done itself, and the guest has no time for anything else as it arrives.
@@ -88,8 +101,8 @@ func (b *Book) holdNot() {
 }
 
 // watch mends what there is to mend, each time that others have changed something, until holdNot.
-func (b *Book) watch(h *holding) {
-	c := b.open(h)
+func (b *Book) watch(h *holding, term uint64) {
+	c := b.open(h, term)
 	for c != nil && b.mendOnce(h, c) && c.next() {
 		time.Sleep(h.pause)
 		c.drain()
@@ -97,10 +110,14 @@ func (b *Book) watch(h *holding) {
 }
 
 // open is what watch reads; nil: it is not to.
-func (b *Book) open(h *holding) *changes {
+func (b *Book) open(h *holding, term uint64) *changes {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.hold != h || h.begin == nil || h.changes != nil {
+	if b.hold != h || h.begin == nil || h.term != term {
+		return nil
+	}
+	h.begin = nil
+	if len(b.nics) == 0 { // it was told, and never moved
 		return nil
 	}
 	c, err := b.listen()
@@ -109,7 +126,7 @@ func (b *Book) open(h *holding) *changes {
 		b.holdIn(h, holdAgain)
 		return nil
 	}
-	h.begin, h.changes = nil, c
+	h.changes = c
 	return c
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"godwit/vm/guest"
 )
 
 // held is a guest that has moved, and what is said of it as it is held, at once.
@@ -23,6 +25,14 @@ func watched(b *Book) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.hold != nil && (b.hold.changes != nil || b.hold.begin != nil)
+}
+
+// hurried has what begins some time after a move begin now; false: it has begun, or is not to.
+func hurried(b *Book) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.hold
+	return h.changes == nil && h.begin != nil && h.begin.Reset(0)
 }
 
 // wantSaid is that this is said next.
@@ -43,7 +53,7 @@ func wantSaid(t *testing.T, said <-chan string, words string) {
 func TestHold(t *testing.T) {
 	var b Book
 	said := held(t, &b)
-	moved(t, &b)
+	home, _ := moved(t, &b)
 	before := network(t)
 	for n := range holdMost {
 		what := [...]string{"ip rule del from 10.8.0.10", "ip -6 rule del from fd08:1::10", "ip addr del 10.8.1.10/24 dev own1", "ip addr add 10.8.0.10/24 dev own0"}[n%4]
@@ -58,6 +68,35 @@ func TestHold(t *testing.T) {
 		t.Error("it is held on")
 	}
 	sh(t, "ip rule del from 10.8.0.10")
+	for what, end := range map[string]func() error{
+		"a lease ends":         func() error { return b.Drop(bare(home)) },
+		"a move is called off": func() error { return b.Ready(guest.Configure{MAC: home.MAC}) },
+	} {
+		if err := end(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if watched(&b) {
+			t.Errorf("%s, and it is held again", what)
+		}
+	}
+	if _ = b.Tell(home.MAC); !hurried(&b) { // it is refused, as the NIC is not ready
+		t.Error("the next move does not begin it again")
+	}
+}
+
+// TestHoldStale: what was to begin before a move and is late, as that has the lock, does not begin in the midst of it.
+func TestHoldStale(t *testing.T) {
+	var b Book
+	held(t, &b)
+	b.hold.after = time.Hour
+	moved(t, &b)
+	b.mu.Lock()
+	h, late := b.hold, b.hold.term
+	b.holdLater()
+	b.mu.Unlock()
+	if c := b.open(h, late); c != nil {
+		t.Error("it has begun")
+	}
 }
 
 // TestHoldFromTheBeginning: what is taken away as the handover ends, before it is heard of, comes back, too.
@@ -78,9 +117,10 @@ func TestHoldFromTheBeginning(t *testing.T) {
 }
 
 // TestHoldNot: nothing is looked at before a guest has moved, nor from just before it leaves until the next handover.
+// Where that never comes, as a move has failed, it begins by itself.
 func TestHoldNot(t *testing.T) {
 	var b Book
-	held(t, &b)
+	said := held(t, &b)
 	b.holdSoon()
 	if watched(&b) {
 		t.Error("a guest that has not moved is held")
@@ -99,9 +139,11 @@ func TestHoldNot(t *testing.T) {
 		if err := begin(); err != nil {
 			t.Fatal(err)
 		}
-		if watched(&b) {
-			t.Errorf("%s, and held", what)
+		sh(t, "ip rule del from 10.8.1.10")
+		if !hurried(&b) {
+			t.Fatalf("%s, and held, or never again", what)
 		}
+		wantSaid(t, said, "packets from 10.8.1.10 are led out of own1 again")
 	}
 }
 
@@ -112,9 +154,9 @@ func TestHoldEnds(t *testing.T) {
 	b.Hold(ctx, t.Logf)
 	moved(t, &b)
 	cancel()
-	for watched(&b) {
-		if err := t.Context().Err(); err != nil {
-			t.Fatal(err)
+	for end := time.Now().Add(time.Minute); watched(&b); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it is held on")
 		}
 	}
 }
