@@ -157,7 +157,7 @@ func (b *Book) strip(link netlink.Link, have []netlink.Addr) (stripped []string,
 		if err := dropAlone(link, a, own); err != nil {
 			return stripped, fmt.Errorf("delete %s from %s: %w", a.IPNet, link.Attrs().Name, err)
 		}
-		if err := dropRoutesBy(link, a.IPNet, familyOf(addr)); err != nil {
+		if err := b.dropRoutesBy(link, a.IPNet, familyOf(addr)); err != nil {
 			return stripped, err
 		}
 		stripped = append(stripped, fmt.Sprintf("%s is on %s no more", a.IPNet, link.Attrs().Name))
@@ -165,9 +165,13 @@ func (b *Book) strip(link netlink.Link, have []netlink.Addr) (stripped []string,
 	return stripped, nil
 }
 
-// dropRoutesBy takes away the default routes by gateways of a subnet that the link is not in any more. IPv6 has made
-// them hops of ours where both have the same rank.
-func dropRoutesBy(link netlink.Link, subnet *net.IPNet, family int) error {
+// dropRoutesBy takes away the default routes by gateways of the subnet of an address that was taken from the link, but
+// for ours: the NIC in use may be in that subnet. IPv6 has made them hops of ours where both have the same rank.
+func (b *Book) dropRoutesBy(link netlink.Link, subnet *net.IPNet, family int) error {
+	var ours netip.Addr
+	if mac := link.Attrs().HardwareAddr.String(); mac == b.main {
+		ours = b.nics[mac].gateway(family)
+	}
 	routes, err := routesOf(family, unix.RT_TABLE_MAIN)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
@@ -179,7 +183,7 @@ func dropRoutesBy(link netlink.Link, subnet *net.IPNet, family int) error {
 			hops = r.MultiPath
 		}
 		for _, hop := range hops {
-			if isDefault(r) && hop.LinkIndex == link.Attrs().Index && subnet.Contains(hop.Gw) {
+			if isDefault(r) && hop.LinkIndex == link.Attrs().Index && subnet.Contains(hop.Gw) && !hop.Gw.Equal(ours.AsSlice()) {
 				by = append(by, netlink.Route{Dst: r.Dst, LinkIndex: hop.LinkIndex, Gw: hop.Gw, Priority: r.Priority, Table: r.Table})
 			}
 		}

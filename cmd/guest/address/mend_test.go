@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -230,6 +231,64 @@ func TestMendByTheFirstNIC(t *testing.T) {
 	wantMended(t, &b, "at home again", network(t))
 	if err := b.Drop(slices.Concat(bare(third), bare(home))); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestMendKeepsTheWay: where the NIC in use is in the subnet of an address that is taken from it again, its own way out
+// is never gone.
+func TestMendKeepsTheWay(t *testing.T) {
+	var b Book
+	home, next, third := leftHome(t, &b)
+	third.GatewayV4, third.GatewayV6 = home.GatewayV4, home.GatewayV6
+	third.Addrs = []netip.Prefix{netip.MustParsePrefix("10.8.0.20/24"), netip.MustParsePrefix("fd08:0::20/64")}
+	if _, err := b.Configure(third); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Retire(guest.Retire{Addrs: bare(next), MAC: next.MAC, NewMAC: home.MAC}); err != nil {
+		t.Fatal(err)
+	}
+	before := network(t)
+	sh(t, "ip addr add 10.8.0.10/24 dev own0", "ip addr add fd08:0::10/64 dev own0 nodad", "ip route append default via 10.8.0.2 dev own0 metric 7")
+	mended, err := b.mend()
+	if want := []string{"10.8.0.10/24 is on own0 no more", "fd08::10/64 is on own0 no more"}; err != nil || !slices.Equal(mended, want) {
+		t.Errorf("mended %q, %v, want %q alone", mended, err, want)
+	}
+	if now := network(t); !slices.Equal(now, before) {
+		t.Errorf("it is\n%s\nwant\n%s", strings.Join(now, "\n"), strings.Join(before, "\n"))
+	}
+	if err := b.Drop(bare(third)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMendNotWhatIsDropped: what was to go, and went by half, is not put back, and goes when that is asked again.
+func TestMendNotWhatIsDropped(t *testing.T) {
+	var b Book
+	home, _ := moved(t, &b)
+	sh(t, "ip addr add 10.8.1.11/24 dev own1") // with more than one, a setting is written first, by the NIC's name
+	endpoints := listEndpoints
+	listEndpoints = func() ([]mptcp.Endpoint, error) {
+		sh(t, "ip link set own1 down", "ip link set own1 name renamed", "ip link set renamed up")
+		return endpoints()
+	}
+	err := b.Drop(bare(home))
+	listEndpoints = endpoints
+	sh(t, "ip link set renamed down", "ip link set renamed name own1", "ip link set own1 up")
+	if err == nil {
+		t.Fatal("it went whole")
+	}
+	mended, err := b.mend()
+	for _, addr := range bare(home) {
+		if text := strings.Join(mended, ", "); err != nil || strings.Contains(text, "packets from "+addr.String()) || strings.Contains(text, addr.String()+"/32 is on own1 again") {
+			t.Errorf("mended %q, %v", mended, err)
+		}
+	}
+	if err := b.Drop(bare(home)); err != nil {
+		t.Fatal(err)
+	}
+	wantOn(t, "dropped again", "own0")
+	if up, _ := onNIC(t, "own0"); up {
+		t.Error("dropped again: the NIC is up")
 	}
 }
 

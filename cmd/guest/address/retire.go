@@ -224,6 +224,9 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 	if err := b.withdraw(addrs, nil, false); err != nil {
 		return err
 	}
+	for _, mac := range b.held() { // before they go: what is done by half is not to be mended
+		b.leftOff(mac, addrs)
+	}
 	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
@@ -248,21 +251,15 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 	if err := b.lingerNoMore(links, addrs); err != nil {
 		return err
 	}
-	if err := b.idle(links, addrs); err != nil {
-		return err
-	}
-	for _, mac := range b.held() {
-		b.leftOff(mac, addrs)
-	}
-	return nil
+	return b.idle(links)
 }
 
-// idle takes NICs down that were configured with some of addrs and have nothing left, so that they can be made ready
-// again; but not one by which everything goes.
-func (b *Book) idle(links []netlink.Link, addrs []netip.Addr) error {
+// idle takes NICs down that were configured, and have nothing left of that, nor anything else, so that they can be made
+// ready again; but not one by which everything goes.
+func (b *Book) idle(links []netlink.Link) error {
 	for mac, n := range b.nics {
 		link := nicAmong(links, mac)
-		if link == nil || !slices.ContainsFunc(n.addrs, func(p netip.Prefix) bool { return slices.Contains(addrs, p.Addr()) }) {
+		if link == nil || len(n.all()) > 0 {
 			continue
 		}
 		have, err := dump.Addrs(link, netlink.FAMILY_ALL)
