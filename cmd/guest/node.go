@@ -34,6 +34,7 @@ type node struct {
 	lists    follow.Lists
 	moves    follow.Moves
 	stayed   follow.Stayed
+	room     mptcp.Room
 	ready    lastReady
 	leave    bool   // settings are left alone
 	start    uint64 // see guest.Counters
@@ -169,8 +170,33 @@ func (n *node) makeReady(ctx context.Context, id string, raw json.RawMessage) (a
 		n.ready.mu.Lock()
 		n.ready.raw, n.ready.p = slices.Clone(raw), p
 		n.ready.mu.Unlock()
-		return done{}, n.book.Ready(p)
+		err := n.book.Ready(p)
+		n.giveRoom(p.Addrs)
+		return done{}, err
 	})(ctx, id, raw)
+}
+
+// roomFor is how long room is given for at most: addresses are made ready again each time that a move goes on.
+const roomFor = 10 * time.Minute
+
+// giveRoom gives what joins at these addresses room to receive in; none of them: nobody any more. Without, they are
+// slower.
+func (n *node) giveRoom(prefixes []netip.Prefix) {
+	if len(prefixes) == 0 {
+		n.room.End()
+		return
+	}
+	addrs := make([]netip.Addr, len(prefixes))
+	for i, prefix := range prefixes {
+		addrs[i] = prefix.Addr()
+	}
+	bytes, err := mptcp.RoomForEach()
+	if err == nil && bytes > 0 {
+		err = n.room.Give(addrs, bytes, roomFor)
+	}
+	if err != nil {
+		say("give connections that follow room to receive in: %v", err)
+	}
 }
 
 func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (any, error) {
@@ -184,6 +210,7 @@ func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (a
 	n.loosen()
 	return with(func(_ context.Context, p guest.Configure) (any, error) {
 		n.meters.hasAgain(p.Addrs)
+		n.giveRoom(p.Addrs)
 		return n.book.Configure(p)
 	})(ctx, id, raw)
 }
@@ -221,6 +248,7 @@ func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (a
 func (n *node) retire(_ context.Context, p guest.Retire) (any, error) {
 	err := n.book.Retire(p)
 	n.meters.gaveUp(p.Addrs) // at once
+	n.room.End()
 	if err != nil {
 		return done{}, err
 	}

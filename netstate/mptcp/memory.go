@@ -37,7 +37,7 @@ func ReadMemory() (Memory, error) {
 	if err != nil {
 		return m, err
 	}
-	if m.Used, err = usedPages("/proc/net/sockstat"); err != nil {
+	if m.Used, err = ofTCP("/proc/net/sockstat", "mem"); err != nil {
 		return m, err
 	}
 	m.Used *= page
@@ -78,20 +78,21 @@ func numbers(path string, n int) ([]int64, error) {
 	return all, nil
 }
 
-// usedPages is how much memory TCP's sockets have, in pages, by the kernel's own line.
-func usedPages(path string) (int64, error) {
+// ofTCP is a figure of all of TCP's sockets, by the kernel's own line: mem, their memory in pages, or inuse, how many of
+// this namespace there are.
+func ofTCP(path, name string) (int64, error) {
 	text, err := os.ReadFile(filepath.Clean(path))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
 		rest, ok := strings.CutPrefix(line, "TCP:")
-		_, rest, found := strings.Cut(rest, " mem ")
+		_, rest, found := strings.Cut(rest, " "+name+" ")
 		if !ok || !found {
 			continue
 		}
 		word, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
 		return strconv.ParseInt(word, 10, 64)
 	}
-	return 0, fmt.Errorf("read %s: no memory of TCP", path)
+	return 0, fmt.Errorf("read %s: no %s of TCP", path, name)
 }

@@ -1,0 +1,93 @@
+package mptcp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRoomOfJoins: what comes to an address that was given room has such a buffer, in both families; what comes to
+// another, or once it has ended, has the one of its listener.
+func TestRoomOfJoins(t *testing.T) {
+	const room = 400 << 10 // below what any machine allows
+	for name, c := range map[string]struct{ from, to string }{
+		"IPv4": {"10.9.8.1", "10.9.8.2"},
+		"IPv6": {"fd09:8::1", "fd09:8::2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, to := netip.MustParseAddr(c.from), netip.MustParseAddr(c.to)
+			loopback(t, netip.PrefixFrom(from, from.BitLen()).String(), netip.PrefixFrom(to, to.BitLen()).String())
+			if err := SetLimits(8, 8); err != nil {
+				t.Fatal(err)
+			}
+			var r Room
+			t.Cleanup(r.End)
+			joined := func(want bool) {
+				t.Helper()
+				_, server := connect(t, c.from, true)
+				if err := AddEndpoint(Endpoint{ID: 3, Addr: to, Flags: FlagSignal}); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = DelEndpoint(3, to) })
+				at := portOf(t, server.LocalAddr())
+				await(t, "the join", func() bool { return receives(t, netip.AddrPortFrom(to, at.Port())) > 0 })
+				if got := receives(t, netip.AddrPortFrom(to, at.Port())); (got == room) != want {
+					t.Errorf("the join's buffer is %d bytes; such as was given: %v, want %v", got, got == room, want)
+				}
+				if got := receives(t, at); got == room {
+					t.Error("the first subflow has the same")
+				}
+				if err := DelEndpoint(3, to); err != nil {
+					t.Error(err)
+				}
+			}
+			joined(false)
+			if err := r.Give([]netip.Addr{netip.MustParseAddr("10.9.8.3"), netip.MustParseAddr("fd09:8::3"), to}, room, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			joined(true)
+			if err := r.Give([]netip.Addr{netip.MustParseAddr("10.9.8.3")}, room, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			joined(false)
+			if err := r.Give([]netip.Addr{to}, room, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			r.End()
+			r.End()
+			joined(false)
+		})
+	}
+}
+
+// receives is the receive buffer of the established TCP socket there, 0 where there is none.
+func receives(t *testing.T, local netip.AddrPort) int64 {
+	t.Helper()
+	sockets, err := ask(func(family uint8) []byte {
+		request := diagRequest(family, unix.IPPROTO_TCP, 1<<StateEstablished)
+		request[2] = 1 << (diagMemory - 1)
+		return request
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sockets {
+		if s.local == local {
+			return s.receive
+		}
+	}
+	return 0
+}
+
+// TestRoomForEach: the more sockets there are, the less each is given, and nothing where that is no more than they have.
+func TestRoomForEach(t *testing.T) {
+	bytes, err := RoomForEach()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if buffers, err := numbers("/proc/sys/net/ipv4/tcp_rmem", 3); err == nil && bytes != 0 && (bytes <= buffers[1] || bytes > buffers[2]/2) {
+		t.Errorf("%d bytes, of buffers of %v", bytes, buffers)
+	}
+}
