@@ -27,9 +27,10 @@ func (s *Set) endedPath(name string) string { return filepath.Join(s.endedDir(),
 
 // end is that of a guest.
 type end struct {
-	of  *Guest
-	at  time.Time
-	why string
+	of   *Guest
+	at   time.Time
+	why  string
+	over bool // what was written down of it is not there any more: another's is
 }
 
 // ForgetEnded is Forget for a guest that has ended by itself: what it was is kept, and kept says so. Nothing is of one
@@ -38,7 +39,7 @@ type end struct {
 func (s *Set) ForgetEnded(g *Guest, why string, now time.Time) (kept bool, err error) {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	return s.forgetEnded(end{g, now, why})
+	return s.forgetEnded(end{of: g, at: now, why: why})
 }
 
 func (s *Set) forgetEnded(e end) (kept bool, err error) {
@@ -53,19 +54,22 @@ func (s *Set) forgetEnded(e end) (kept bool, err error) {
 			}
 			return err
 		}
+		delete(s.unkept, e.of.Name()) // one of before is old
 		kept, bounded = true, s.boundEnded()
 		return nil
 	})
 	return kept, errors.Join(err, bounded)
 }
 
-// keepUnkept tries again what could not be kept.
+// keepUnkept tries again what could not be kept. Where another guest of its name is here, or comes, it waits until that
+// one is written down, which makes it old, or is gone again.
 func (s *Set) keepUnkept() (err error) {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	again := slices.Collect(maps.Values(s.unkept))
-	clear(s.unkept) // what cannot be written comes back
-	for _, e := range again {
+	for name, e := range maps.Clone(s.unkept) {
+		if s.NameFree(name) != nil {
+			continue
+		}
 		_, kerr := s.forgetEnded(e)
 		err = errors.Join(err, kerr)
 	}

@@ -210,6 +210,50 @@ func TestEndedIsOldBeforeItIsKept(t *testing.T) {
 	}
 }
 
+// TestEndedOutlivesWhoDoesNotStay: what could not be kept of a guest that ended is kept once it can be, though one of its
+// name was to come under care meanwhile and was let go of, as that could not be written down either. Until then what
+// was written down of it stays, for the next agent, and nothing that is of the other.
+func TestEndedOutlivesWhoDoesNotStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		full func(s *Set) (room func() error) // besides what cannot be kept
+		left int                              // guests that are written down, once the other is let go of
+	}{
+		"nothing can be written": {func(s *Set) func() error {
+			away := s.dir + ".away"
+			if err := errors.Join(os.Rename(s.dir, away), os.WriteFile(s.dir, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			return func() error { return errors.Join(os.Remove(s.dir), os.Rename(away, s.dir)) }
+		}, 1},
+		"it could be, and what is old not removed": {func(*Set) func() error { return func() error { return nil } }, 0},
+	} {
+		s, mend := cannotKeep(t)
+		other, room := leaves("web"), c.full(s)
+		other.Remember(func(h *care.Held) { h.Description.Start = []string{"other"} })
+		if s.Save(other) == nil {
+			t.Fatalf("%s: it is under care", name)
+		}
+		if s.CatchUp() == nil || len(s.unkept) != 1 {
+			t.Errorf("%s: while the other is here: %v", name, s.unkept)
+		}
+		if err := errors.Join(room(), s.Forget(other)); err != nil {
+			t.Error(name, err)
+		}
+		if held, _ := s.Remembered(); len(held) != c.left {
+			t.Errorf("%s: written down %v", name, held)
+		}
+		if err := errors.Join(mend(), s.CatchUp()); err != nil {
+			t.Error(name, err)
+		}
+		if all, err := s.Ended(); err != nil || len(all) != 1 || all[0].Why != "it powered off" || all[0].Description.Start[0] != "qemu" {
+			t.Errorf("%s: kept %+v, %v", name, all, err)
+		}
+		if held, _ := s.Remembered(); len(held) > 0 || len(s.unkept) > 0 {
+			t.Errorf("%s: left %v, %v", name, held, s.unkept)
+		}
+	}
+}
+
 // TestDropEnded: what was kept goes by its name, once; a name that is none is no file's.
 func TestDropEnded(t *testing.T) {
 	s := In(filepath.Join(t.TempDir(), "guests"))

@@ -18,6 +18,10 @@ import (
 func (s *Set) write(g *Guest) error {
 	err := statefile.Write(filepath.Join(s.dir, g.Name()+".json"), g.Held())
 	if err == nil {
+		if e, unkept := s.unkept[g.Name()]; unkept {
+			e.over = true
+			s.unkept[g.Name()] = e
+		}
 		_, err = s.dropEnded(g.Name())
 	}
 	if err == nil {

@@ -53,8 +53,8 @@ func (s *Set) SaveIfHere(g *Guest) error {
 	return s.write(g)
 }
 
-// Forget ends the care of a guest. What was written down of another of that name stays. Who asks for guests does not
-// wait for the disk.
+// Forget ends the care of a guest. What was written down of another of that name stays, also of one that has ended and
+// is not kept yet. Who asks for guests does not wait for the disk.
 func (s *Set) Forget(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -72,11 +72,17 @@ func (s *Set) forget(g *Guest, keep func() error) error {
 	s.mu.Unlock()
 	path := filepath.Join(s.dir, g.Name()+".json")
 	var h care.Held
-	if here != g && (here != nil || statefile.Read(path, &h) != nil || h.Dir != g.Held().Dir) {
+	if here != g && (here != nil || s.unkept[g.Name()].of != g && (statefile.Read(path, &h) != nil || h.Dir != g.Held().Dir)) {
 		return nil //nolint:nilerr // what cannot be read stays
 	}
 	if err := keep(); err != nil {
 		return err
+	}
+	switch e := s.unkept[g.Name()]; {
+	case e.of == g:
+		delete(s.unkept, g.Name())
+	case e.of != nil && !e.over: // nothing was written down of g
+		return nil
 	}
 	return removeGuest(path)
 }
