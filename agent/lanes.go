@@ -154,7 +154,6 @@ func (m *outgoing) dataPath() *record.DataPath {
 		return nil
 	}
 	s := m.laneStats() // which may be the largest
-	m.notePlain(s.Paths)
 	return datapath.Figures(s, m.work.largestQueue)
 }
 

@@ -63,23 +63,15 @@ func (m *outgoing) spareLanes(all []peer.Path) []paths.Lane {
 // multipathName is what figures call the lane over all paths, and those beside it.
 const multipathName = "mptcp"
 
-// notePlain says once that memory goes by the spare lanes alone, as the one over all paths did not open in a try by
-// each: figures call them the same.
+// notePlain says of lanes that are at their end that memory went by the spare ones alone, as the one over all paths
+// never opened: figures call them the same. Before, it may only be cut off.
 func (m *outgoing) notePlain(lanes []paths.Path) {
-	if !m.plan.Multipath() || m.work.plainTold {
-		return
-	}
-	all, err := m.requirePaths()
-	if err != nil {
-		return
-	}
 	for _, p := range lanes {
-		if p.Stood || p.Lanes == 0 || p.Refused < len(all) {
+		if p.Stood || p.Acked == 0 || p.Refused == 0 {
 			continue
 		}
-		m.work.plainTold = true
-		m.rec.Note("transfer mptcp: its connection over all paths cannot be opened (" + p.Last +
-			"): memory goes by a plain connection of each path; does a firewall drop MPTCP, or the destination's port?")
+		m.rec.NoteOnce("transfer mptcp: its connection over all paths did not open (" + p.Last +
+			"): memory went by a plain connection of each path; does a firewall drop MPTCP, or the destination's port?")
 	}
 }
 

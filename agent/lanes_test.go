@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,7 +10,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +29,7 @@ import (
 	"godwit/policy"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
+	"godwit/transfer/qstream"
 )
 
 // TestLaneFault: why lanes ended is told, but where it was QEMU that did, and where they go on.
@@ -152,38 +156,109 @@ func TestRoundTripOfThePause(t *testing.T) {
 	}
 }
 
-// TestMultipathThatDoesNotOpen: where the connection of transfer mptcp over all paths opens in no try by any of them,
-// and the lanes beside it carry memory, that is noted, once; not what opens by another path, or had stood, or where
-// none works.
+// TestMultipathThatDoesNotOpen: where the connection of transfer mptcp over all paths never opened, and the lanes beside
+// it carried memory, that is noted as these end, once; not where it opened late, as what it was tried by was cut off
+// first, where nothing was carried, or it was not tried to its end.
 func TestMultipathThatDoesNotOpen(t *testing.T) {
-	refused := paths.Path{Path: multipathName, Lanes: 2, Refused: 2, Last: "i/o timeout"}
-	with := func(change func(*paths.Path)) paths.Path {
-		p := refused
-		change(&p)
-		return p
-	}
 	for name, c := range map[string]struct {
-		transfer string
-		is       paths.Path
-		noted    bool
+		is    paths.Path
+		noted bool
 	}{
-		"refused by each":  {"mptcp", refused, true},
-		"tried by one":     {"mptcp", with(func(p *paths.Path) { p.Refused = 1 }), false},
-		"it stood":         {"mptcp", with(func(p *paths.Path) { p.Stood = true }), false},
-		"nothing works":    {"mptcp", with(func(p *paths.Path) { p.Lanes = 0 }), false},
-		"a lane of a path": {"lanes", refused, false},
+		"it never opened":       {paths.Path{Acked: 4096, Refused: 1}, true},
+		"it opened late":        {paths.Path{Acked: 4096, Refused: 2, Stood: true}, false},
+		"nothing was carried":   {paths.Path{Refused: 2}, false},
+		"it is being tried yet": {paths.Path{Acked: 4096}, false},
 	} {
-		m, n := budgeted(t, "precopy", 0, 0)
-		m.plan.Transfer = c.transfer
-		n.Uplinks = append(n.Uplinks, config.Uplink{Name: "second", Address: netip.MustParseAddr("127.0.0.2"), Carries: "migration"})
-		m.a.config.Uplinks, m.a.config.Peers = n.Uplinks, []config.Neighbour{n}
-		for _, last := range []string{c.is.Last, "no route to host"} {
-			c.is.Last = last
+		m, _ := budgeted(t, "precopy", 0, 0)
+		c.is.Path, c.is.Last = multipathName, "i/o timeout"
+		for range 2 {
 			m.notePlain([]paths.Path{c.is})
 		}
 		notes := m.rec.Snapshot().Notes
-		if (len(notes) == 1) != c.noted || len(notes) > 1 || c.noted && !strings.Contains(notes[0], "cannot be opened (i/o timeout): memory goes by a plain connection of each path") {
+		if (len(notes) == 1) != c.noted || len(notes) > 1 || c.noted && !strings.Contains(notes[0], "did not open (i/o timeout): memory went by a plain connection of each path") {
 			t.Errorf("%s: %q", name, notes)
+		}
+	}
+}
+
+// spareAlone are lanes of which the one over all paths opens once it may, and that a page is written to.
+func spareAlone(t *testing.T, m *outgoing, may *atomic.Bool) *proxy.Source {
+	t.Helper()
+	id, dir := paths.Identity{Migration: m.plan.ID}, t.TempDir()
+	qemu, err := net.Listen("unix", filepath.Join(dir, "in")) //nolint:noctx // of this test alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { qemu.Close() })
+	go func() {
+		if conn, err := qemu.Accept(); err == nil {
+			io.Copy(io.Discard, conn) //nolint:errcheck // the test's end ends it
+		}
+	}()
+	destination, err := proxy.NewDestination(t.Context(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(dir, "in"), Mirror: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { destination.Close() }) //nolint:errcheck // its end is no matter
+	open := func(context.Context) (net.Conn, error) {
+		here, there := net.Pipe()
+		go destination.Serve(t.Context(), there) //nolint:errcheck // the lane's end tells
+		return here, nil
+	}
+	lanes, err := proxy.ListenSource(t.Context(), proxy.SourceConfig{Socket: filepath.Join(dir, "out"), Identity: id, Spill: dir, Lanes: []paths.Lane{
+		{Path: multipathName, Spare: true, Open: open},
+		{Path: multipathName, Open: func(ctx context.Context) (net.Conn, error) {
+			if may.Load() {
+				return open(ctx)
+			}
+			return nil, errors.New("cut off")
+		}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lanes.Close() })                        //nolint:errcheck // as above
+	stream, err := net.Dial("unix", filepath.Join(dir, "out")) //nolint:noctx // of this test alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stream.Close() })
+	w := qstream.NewWriter(stream, &qstream.Prologue{
+		Head:    []byte("QEVM\x00\x00\x00\x03\x07\x00\x00\x00\x02pc\x08\x00\x01\x00\x00"),
+		Machine: "pc", Section: 2, Blocks: qstream.Blocks{{Name: "pc.ram", Length: 1 << 20}},
+	})
+	if err := errors.Join(w.Begin(), w.Page(1, bytes.Repeat([]byte{7}, qstream.PageSize)), w.EndPart(), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	return lanes
+}
+
+// TestPlainIsToldAtTheEnd: in a copy it is not told that the connection over all paths does not open, as it may only be
+// cut off; as the lanes end it is, if it never did.
+func TestPlainIsToldAtTheEnd(t *testing.T) {
+	for _, opens := range []bool{true, false} {
+		m, _ := budgeted(t, "precopy", 0, 0)
+		var may atomic.Bool
+		lanes := spareAlone(t, m, &may)
+		m.work.forward, m.work.lanes = lanes, lanes
+		until := func(is func(p paths.Path) bool) {
+			for limit := time.Now().Add(20 * time.Second); len(lanes.Stats().Paths) == 0 || !is(lanes.Stats().Paths[0]); time.Sleep(time.Millisecond) {
+				if time.Now().After(limit) {
+					t.Fatalf("%+v, %v", lanes.Stats().Paths, lanes.Err())
+				}
+			}
+		}
+		until(func(p paths.Path) bool { return p.Acked > 0 && p.Refused > 1 })
+		if m.dataPath(); len(m.rec.Snapshot().Notes) > 0 {
+			t.Errorf("in the copy: %q", m.rec.Snapshot().Notes)
+		}
+		if may.Store(opens); opens {
+			until(func(p paths.Path) bool { return p.Stood })
+		}
+		m.takeForward()
+		plain := slices.ContainsFunc(m.rec.Snapshot().Notes, func(note string) bool { return strings.Contains(note, "did not open (cut off)") })
+		if plain == opens {
+			t.Errorf("at the end, it opens %v: %q", opens, m.rec.Snapshot().Notes)
 		}
 	}
 }

@@ -386,6 +386,9 @@ func (m *outgoing) takeForward() forwarder {
 	forward := m.work.forward
 	if forward != nil {
 		m.noteDataPath()
+		if m.work.lanes != nil {
+			m.notePlain(m.laneStats().Paths)
+		}
 		m.work.forward, m.work.lanes = nil, nil
 	}
 	return forward

@@ -84,7 +84,6 @@ type sourceWork struct {
 	buffer       *datapath.Buffer // of lanes
 	unfollow     func()           // ends what counts what the lanes carry; nil before there are any
 	largestQueue int64            // of the lanes, bytes as they are coded
-	plainTold    bool             // see notePlain
 	laneKey      []byte
 	visit        *visit.Writer      // memory that is kept for a return; nil: none
 	endpoints    []uplinks.Endpoint // of the transfer mptcp, this host's
