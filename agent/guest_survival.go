@@ -96,8 +96,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 		ctx, cancel = limits.AskGuest.On(ctx)
 		defer cancel()
 	}
-	addrs := migration.Bare(slices.Concat(rep.Old, rep.Next))
-	all := <-listConnections(ctx, g, addrs)
+	all := <-listConnections(ctx, g, rep.Survival.Began(migration.Bare(slices.Concat(rep.Old, rep.Next))))
 	flows, err := netstate.Flows(d.Guest)
 	if all.err != nil || err != nil || all.Omitted > 0 {
 		return

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,5 +214,47 @@ func TestUncountedAtHome(t *testing.T) {
 	}
 	if s := rec.Snapshot().Survival; s.Ended != 1 || s.Lost != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// listed lists connections as guests do: those with an end on what it is asked for.
+type listed struct {
+	datagrams
+	all []guest.Connection
+}
+
+func (l listed) Connections(_ context.Context, addrs ...netip.Addr) (out guest.Connections, _ error) {
+	on := func(end netip.AddrPort) bool { return slices.Contains(addrs, end.Addr()) }
+	for _, c := range l.all {
+		if on(c.Local) || slices.ContainsFunc(c.Working, on) {
+			out.List = append(out.List, c)
+		}
+	}
+	return out, nil
+}
+
+// TestLivesOnWhatWasMeant: where the handover failed, and the guest could not give up the next address that was meant, a
+// connection that began on an address which the guest has no more was told to have ended once it worked on that alone.
+func TestLivesOnWhatWasMeant(t *testing.T) {
+	began, old, meant := netip.MustParseAddrPort("10.3.1.20:80"), netip.MustParseAddrPort("10.1.1.20:80"), netip.MustParseAddrPort("10.2.1.20:80")
+	a, g, d := leasing(t)
+	one := guest.Connection{Kind: guest.KindMPTCP, Local: began, Remote: netip.MustParseAddrPort("198.18.0.9:4000"), Working: []netip.AddrPort{old}}
+	held := []migration.Address{{Prefix: netip.PrefixFrom(old.Addr(), 24)}}
+	s := record.Judge{Held: migration.Bare(held), Keeps: true}.Survive(guest.Connections{List: []guest.Connection{one}}, guest.Connections{List: []guest.Connection{one}})
+	rec := a.records.Find(d.ID)
+	rec.Edit(func(r *record.Report) { r.Survival, r.Network, r.Old, r.Next = s, "tunnel", held, held })
+	for _, c := range []struct {
+		works []netip.AddrPort
+		lives bool
+	}{{one.Working, true}, {[]netip.AddrPort{meant}, true}, {nil, false}} {
+		l := listed{datagrams: datagrams{forgetful{silent: new(bool), dropped: new([]netip.Addr)}, map[netip.Addr]uint64{}}}
+		if one.Working = c.works; c.lives {
+			l.all = []guest.Connection{one}
+		}
+		g.SpeakBy(l)
+		a.followSurvival(t.Context(), g, *d, true)
+		if s := rec.Snapshot().Survival; (s.Tunnelled == 1) != c.lives {
+			t.Errorf("it works on %v: %+v", c.works, s)
+		}
 	}
 }

@@ -303,6 +303,22 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, k
 	s.count()
 }
 
+// mostBegan bounds by how many more addresses connections are asked for: a guest may say that each began on another.
+const mostBegan = 32
+
+// Began are addrs, and those beside them on which connections of MPTCP began that were tunnelled at the last look: the
+// guest may have such an address no more, and what they work on by now may be none of addrs, as a next address that was
+// meant for it and that it could not give up.
+func (s *Survival) Began(addrs []netip.Addr) []netip.Addr {
+	out := slices.Clone(addrs)
+	for _, c := range s.Connections {
+		if c.Fate == migration.Tunnelled && c.Kind == guest.KindMPTCP && len(out) < len(addrs)+mostBegan && !slices.Contains(out, c.Local.Addr()) {
+			out = append(out, c.Local.Addr())
+		}
+	}
+	return out
+}
+
 // HasDatagrams says whether any that no list has come to an address still.
 func (s *Survival) HasDatagrams(addr netip.Addr) bool {
 	return slices.ContainsFunc(s.Connections, func(c Survivor) bool {

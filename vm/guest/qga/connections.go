@@ -49,8 +49,8 @@ func (c *Client) beganOf(ctx context.Context, behind map[string]socket) map[stri
 func shortToken(token string) string { return strings.TrimLeft(token, "0") }
 
 // Connections lists the guest's connections that have an end on one of addrs. An MPTCP connection is named by the ends
-// with which it began; one that fell back counts as TCP, and that it did is not known. A handshake that waits for its
-// third packet is none yet: what it will be is not known, as it may be a join.
+// with which it began, and has an end there, too; one that fell back counts as TCP, and that it did is not known. A
+// handshake that waits for its third packet is none yet: what it will be is not known, as it may be a join.
 func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (guest.Connections, error) {
 	table, err := c.list(ctx, socketScript+"\n"+multipathScript+forwardedScript(addrs))
 	if err != nil {
@@ -74,9 +74,13 @@ func (t sockets) connections(addrs []netip.Addr) guest.Connections {
 		}
 		all.List = append(all.List, one)
 	}
+	on := func(s socket) bool {
+		as, known := began[shortToken(s.token)]
+		return slices.Contains(addrs, s.local.Addr()) || s.token != "" && known && slices.Contains(addrs, as.local.Addr())
+	}
 	for _, s := range t.tcp {
 		switch {
-		case !slices.Contains(addrs, s.local.Addr()), !s.live(), s.token == "" && s.state == "SYN-RECV":
+		case !on(s), !s.live(), s.token == "" && s.state == "SYN-RECV":
 		case s.token == "":
 			add(guest.Connection{Kind: guest.KindTCP, Local: s.local, Remote: s.remote, State: s.state, Outward: s.outward})
 		default:

@@ -28,6 +28,13 @@ func TestConnections(t *testing.T) {
 			{"SYN-RECV", port("10.1.1.10:80"), port("10.9.1.2:4005"), "", 0, false}, // of a join before it is a subflow, or of whatever
 			{"SYN-RECV", port("10.1.1.10:80"), port("10.9.1.2:4006"), "", 0, false},
 			{"ESTAB", port("10.2.1.10:22"), port("10.9.1.3:5002"), "", 0, false},
+			{"ESTAB", port("10.2.1.10:80"), port("10.9.1.4:4007"), "0b", 0, false}, // its first end is no subflow's any more
+			{"ESTAB", port("10.2.1.10:80"), port("10.9.1.4:4008"), "0c", 0, false},
+		},
+		multipath: []socket{
+			{"ESTAB", port("10.1.1.10:80"), port("10.9.1.2:4001"), "aa", 0, false},
+			{"ESTAB", port("10.1.1.10:80"), port("10.9.1.4:4003"), "b", 0, false},
+			{"ESTAB", port("10.2.1.10:80"), port("10.9.1.4:4008"), "c", 0, false},
 		},
 		udp: []socket{{"ESTAB", port("10.1.1.10:53"), port("10.9.1.3:6000"), "", 0, false}},
 	}
@@ -35,6 +42,7 @@ func TestConnections(t *testing.T) {
 		{Kind: guest.KindMPTCP, Local: port("10.1.1.10:80"), Remote: port("10.9.1.2:4001"), State: "ESTAB",
 			Working: []netip.AddrPort{port("10.1.1.10:80"), port("10.2.1.10:80")}},
 		{Kind: guest.KindTCP, Local: port("10.1.1.10:22"), Remote: port("10.9.1.3:5000"), State: "ESTAB"},
+		{Kind: guest.KindMPTCP, Local: port("10.1.1.10:80"), Remote: port("10.9.1.4:4003"), State: "ESTAB", Working: []netip.AddrPort{port("10.2.1.10:80")}},
 		{Kind: guest.KindUDP, Local: port("10.1.1.10:53"), Remote: port("10.9.1.3:6000")},
 	}
 	got := table.connections([]netip.Addr{netip.MustParseAddr("10.1.1.10")})
