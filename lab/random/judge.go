@@ -2,6 +2,7 @@ package random
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,6 +44,7 @@ func Judge(r *report.Report, silence float64) []string {
 			wrong("%d connections, but %d moved, %d tunnelled, %d lost", c.Total, c.Moved, c.Tunnelled, c.Lost)
 		}
 		phases(m, wrong)
+		counted(m, wrong)
 	}
 	return bad
 }
@@ -105,6 +107,15 @@ func whole(m *report.Migration, wrong func(string, ...any)) {
 	}
 	if sum > *m.WireBytes {
 		wrong("paths carried %d bytes, all together %d", sum, *m.WireBytes)
+	}
+}
+
+// counted holds that each path was: the lab's kernels count, on all that sites have.
+func counted(m *report.Migration, wrong func(string, ...any)) {
+	for _, name := range slices.Sorted(maps.Keys(m.WhyNull)) {
+		if strings.HasPrefix(name, "wire_bytes_by_path.") {
+			wrong("no %s: %s", name, m.WhyNull[name])
+		}
 	}
 }
 

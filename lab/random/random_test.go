@@ -173,6 +173,12 @@ func TestJudge(t *testing.T) {
 		}, ""},
 		{func(m *report.Migration) { m.WireBytes = n(99) }, "paths carried 100"},
 		{func(m *report.Migration) { m.WireBytes = nil }, "no wire_bytes"},
+		{func(m *report.Migration) {
+			m.WireBytes, m.WhyNull = nil, map[string]string{"wire_bytes": "the source's agent was started again"}
+		}, ""},
+		{func(m *report.Migration) {
+			m.WireBytes, m.WhyNull = nil, map[string]string{"wire_bytes": "of some paths it was not counted, see wire_bytes_by_path", "wire_bytes_by_path.a-a": "no meter"}
+		}, "no wire_bytes_by_path.a-a: no meter"},
 		{func(m *report.Migration) { m.Connections.Lost = 1 }, "3 connections"},
 		{func(m *report.Migration) { m.Phases[1].StartS = 0.5 }, "phase copy"},
 		{func(m *report.Migration) { m.TotalS = f(4) }, "last phase ends"},
