@@ -112,7 +112,7 @@ var (
 	phaseSeconds   = Metric{"godwit_migration_phase_seconds", histogram, []Label{byPhase}, "time that a migration away from here spent in a phase; of one that began again by itself, in that of each try"}
 	times          = Metric{"godwit_migration_time_seconds", histogram, []Label{byTime}, "migration time, memory time and total time of completed migrations away from here"}
 	vmDowntime     = Metric{"godwit_migration_vm_downtime_seconds", histogram, nil, "time for which a guest that moved away from here executed nothing, by its own counter"}
-	wireBytes      = Metric{"godwit_migration_wire_bytes_total", counter, []Label{byPeer, byPath}, "IP bytes of migrations that left this host's uplinks, disks, headers and retransmissions included"}
+	wireBytes      = Metric{"godwit_migration_wire_bytes_total", counter, []Label{byPeer, byPath}, "IP bytes of migrations that left this host's uplinks, disks, headers and retransmissions included; without what left by an uplink that cannot be counted (`wire_uncounted` of a migration)"}
 	diskBytes      = Metric{"godwit_migration_disk_bytes_total", counter, nil, "bytes that the streams of disks carried away from here"}
 	readBytes      = Metric{"godwit_migration_read_bytes_total", counter, nil, "bytes read of QEMU's stream, with transfer lanes"}
 	sentBytes      = Metric{"godwit_migration_sent_bytes_total", counter, nil, "bytes of frames that arrived, with transfer lanes; a share of those that were read"}
