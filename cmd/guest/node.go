@@ -182,17 +182,15 @@ const roomFor = 10 * time.Minute
 // giveRoom gives what joins at these addresses room to receive in; none of them: nobody any more. Without, they are
 // slower.
 func (n *node) giveRoom(prefixes []netip.Prefix) {
-	if len(prefixes) == 0 {
-		n.room.End()
-		return
-	}
-	addrs := make([]netip.Addr, len(prefixes))
-	for i, prefix := range prefixes {
-		addrs[i] = prefix.Addr()
-	}
 	bytes, err := mptcp.RoomForEach()
-	if err == nil && bytes > 0 {
+	if err == nil && len(prefixes) > 0 && bytes > 0 {
+		addrs := make([]netip.Addr, len(prefixes))
+		for i, prefix := range prefixes {
+			addrs[i] = prefix.Addr()
+		}
 		err = n.room.Give(addrs, bytes, roomFor)
+	} else {
+		n.room.End()
 	}
 	if err != nil {
 		say("give connections that follow room to receive in: %v", err)
@@ -210,7 +208,6 @@ func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (a
 	n.loosen()
 	return with(func(_ context.Context, p guest.Configure) (any, error) {
 		n.meters.hasAgain(p.Addrs)
-		n.giveRoom(p.Addrs)
 		return n.book.Configure(p)
 	})(ctx, id, raw)
 }
