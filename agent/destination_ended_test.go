@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,13 +113,12 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 		}
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "postcopy", Transfer: "lanes"}
 		done := make(chan struct{})
-		machine := &endsWith{pausedThere{halted{stuck{gone: gone{done: done}}}, vm.Active}, c.exit}
+		machine := &endsAsAsked{endsWith: &endsWith{pausedThere{halted{stuck{gone: gone{done: done}}}, vm.Active}, c.exit}, done: done}
 		g := guests.New(care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}, machine)
 		if err := a.guests.Save(g); err != nil {
 			t.Fatal(err)
 		}
 		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
-		time.AfterFunc(50*time.Millisecond, func() { close(done) })
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 		if !c.gone {
 			cancel()
@@ -132,6 +132,18 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 			t.Errorf("%s: %v, under care: %v, said %q", name, err, missing == nil, said)
 		}
 	}
+}
+
+// endsAsAsked is a machine that ends as it is asked how far its last pages are.
+type endsAsAsked struct {
+	*endsWith
+	done  chan struct{}
+	ended sync.Once
+}
+
+func (e *endsAsAsked) Progress(ctx context.Context) (vm.Progress, error) {
+	e.ended.Do(func() { close(e.done) })
+	return e.endsWith.Progress(ctx)
 }
 
 // TestForgetEnded: a guest whose QEMU has gone is let go, unless a migration has it.

@@ -52,8 +52,8 @@ const (
 	// grantTime is how long a lease of the guest is: at its end the guest gives the address up, and all connections
 	// with it, so that no agent may be away for longer. What takes an address back is the cable (DropAddress).
 	grantTime = 24 * time.Hour
-	// renewTime is after which time the guest asks again: a client that does not watch its cable hears then that it
-	// is to have another address.
+	// renewTime is after which time the guest asks again. A client that does not watch its cable, and had this address on a
+	// NIC that lost it, may ask for another only as the lease ends.
 	renewTime = 30 * time.Minute
 	// unplugged is for how long a NIC loses its carrier, so that its client begins anew.
 	unplugged = 200 * time.Millisecond
@@ -221,7 +221,7 @@ func (o *Channel) has(ctx context.Context, addr netip.Addr, took time.Time) (boo
 
 // taken waits until the guest has taken its address. The error says how far it came.
 func (o *Channel) taken(ctx context.Context, mac string, addr netip.Addr, words <-chan dhcp.Word) error {
-	far := fmt.Errorf("its NIC %s asks for no address by DHCP; run a client of DHCP on it in the guest", mac)
+	far := fmt.Errorf("its NIC %s asks for no address by DHCP; run a client of DHCP that watches its cable on it in the guest", mac)
 	took := time.Now() // or will
 	for {
 		select {

@@ -95,7 +95,6 @@ func (n *node) offer(methods map[string]guest.Handler) {
 func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
 	n.offer(methods)
 	go watchMoves(ctx, n.moves.Watch)
-	n.book.Hold(ctx, say)
 	said := ""
 	for ; ; time.Sleep(time.Second) {
 		port, err := openPort(name)
@@ -245,10 +244,10 @@ func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (a
 func (n *node) retire(_ context.Context, p guest.Retire) (any, error) {
 	err := n.book.Retire(p)
 	n.meters.gaveUp(p.Addrs) // at once
-	n.room.End()
 	if err != nil {
 		return done{}, err
 	}
+	n.room.End() // else some are waited for again
 	follow.Tidy()
 	return done{}, nil
 }

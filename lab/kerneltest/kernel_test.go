@@ -57,6 +57,12 @@ var suites = []suite{
 		modules: []string{"nf_conntrack_netlink"},
 	},
 	{
+		pkg:     "netstate/mptcp",
+		args:    []string{"-test.run=TestRoomOf"},
+		want:    []string{"TestRoomOfJoins/IPv4", "TestRoomOfJoins/IPv6", "TestRoomOfOthers"},
+		modules: sockets,
+	},
+	{
 		pkg:     "cmd/guest/follow",
 		args:    []string{"-test.run=TestClosedListenerIsReached|TestServersThatTakeNoMore|TestDialled"},
 		want:    []string{"TestClosedListenerIsReached", "TestServersThatTakeNoMore/that_closed_its_listener", "TestDialled"},

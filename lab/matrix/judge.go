@@ -164,8 +164,12 @@ func judgeSaid(c Cell, s Seen) []string {
 	if said == "" || !s.Ended || len(s.Runs) > 0 || strings.Contains(all, said) {
 		return nil
 	}
-	if s.Outcome == migration.Completed && !s.Before && !strings.Contains(all, "ended on "+s.To) {
+	there := strings.Contains(all, "ended on "+s.To)
+	if s.Outcome == migration.Completed && !s.Before && !there {
 		return nil
+	}
+	if c.Fault == GuestPanic && there && strings.Contains(all, "rebooted") {
+		return nil // it panicked as it left: what it said of that is on its old host's console
 	}
 	return []string{fmt.Sprintf("not said that the guest %s: %q", said, all)}
 }

@@ -34,7 +34,7 @@ type Room struct {
 }
 
 // Give begins, for d at most, in place of what was given before: bytes for each that joins at one of addrs. It needs
-// root, and Linux 5.10.
+// root, and Linux 6.1.
 func (r *Room) Give(addrs []netip.Addr, bytes int64, d time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +176,9 @@ func gives(addrs []netip.Addr, bytes int64) asm.Instructions {
 		asm.JNE.Imm(asm.R2, subtypeJoin<<4, "exit"),
 		asm.StoreImm(asm.RFP, value, 0, asm.Word),
 	)
-	all = append(all, call(asm.FnGetsockopt)...) // before Linux 6.1 it tells nothing
+	all = append(all, call(asm.FnGetsockopt)...)
 	all = append(all,
+		asm.JNE.Imm(asm.R0, 0, "exit"), // before Linux 6.1
 		asm.LoadMem(asm.R2, asm.RFP, value, asm.Word),
 		asm.JGE.Imm(asm.R2, int32(bytes), "exit"),       //nolint:gosec // see RoomForEach
 		asm.StoreImm(asm.RFP, value, bytes/2, asm.Word), // the kernel doubles it

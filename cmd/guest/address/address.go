@@ -40,9 +40,6 @@ type Book struct {
 	withdrawn map[netip.Addr]bool       // see withdrawFirst
 	shown     map[netip.Addr]netip.Addr // see shows
 	spent     map[uint8]bool            // ids of endpoints, see untell
-	taken     []taken                   // see mend
-	main      string                    // the MAC of the NIC by which everything goes
-	hold      *holding                  // see Hold
 	receivers precedence.Threads
 	waits     int // s; what crowd has made of the kernel's patience, 0: nothing
 }
@@ -53,7 +50,6 @@ type nic struct {
 	gateways []netip.Addr
 	announce []netip.Addr // what clients see instead of addrs
 	addrs    []netip.Prefix
-	kept     []given // those that it took over from another NIC
 }
 
 func (n nic) gateway(family int) netip.Addr {
@@ -83,10 +79,8 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	}
 	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
 	strange := b.strange(mac) && !ready.whole && !p.Main
-	was, again := b.nics[mac]
-	n.kept = was.kept
+	_, again := b.nics[mac]
 	told := b.atOnce(ready, p)
-	b.holdLater()
 	if link.Attrs().Flags&net.FlagUp != 0 && !again && !p.Main { // before it was made ready
 		if err := forgetNeighbours(link); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
@@ -114,7 +108,6 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		if err := b.mainBy(link, n); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 		}
-		b.holdSoon()
 	}
 	announce(link, p.Addrs)
 	for _, prefix := range p.Addrs {
@@ -354,20 +347,16 @@ func (b *Book) mainBy(link netlink.Link, n nic) error {
 		if !gateway.IsValid() {
 			continue
 		}
-		if err := mainRoute(link, gateway, n.sourceBy(gateway), isNIC); err != nil {
+		var source netip.Addr
+		for _, prefix := range n.addrs {
+			if familyOf(prefix.Addr()) == familyOf(gateway) {
+				source = prefix.Addr()
+				break
+			}
+		}
+		if err := mainRoute(link, gateway, source, isNIC); err != nil {
 			return err
 		}
 	}
-	b.main = link.Attrs().HardwareAddr.String()
 	return nil
-}
-
-// sourceBy is the address from which what is bound to none goes by the gateway.
-func (n nic) sourceBy(gateway netip.Addr) netip.Addr {
-	for _, prefix := range n.addrs {
-		if familyOf(prefix.Addr()) == familyOf(gateway) {
-			return prefix.Addr()
-		}
-	}
-	return netip.Addr{}
 }

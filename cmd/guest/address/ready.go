@@ -88,12 +88,11 @@ func (b *Book) Ready(p guest.Configure) error {
 	if err != nil {
 		return err
 	}
-	if len(p.Addrs) == 0 {
-		b.holdSoon()
-		if used {
-			return nil
-		}
+	if len(p.Addrs) == 0 && !used {
 		return b.rest(link)
+	}
+	if len(p.Addrs) == 0 {
+		return nil
 	}
 	if p.Table < 1 {
 		return fmt.Errorf("make %s ready: needs a table above 0", name)
@@ -123,7 +122,7 @@ func (b *Book) complete(m *made) error {
 	if err := raise(m.link, m.Configure); err != nil {
 		return err
 	}
-	others, err := b.othersOn(m.link)
+	others, err := othersOn(m.link)
 	if err == nil && !others {
 		err = answer(m.link, answersNobody) // until it is configured
 	}
@@ -160,7 +159,7 @@ func (b *Book) rest(link netlink.Link) error {
 	if _, ok := b.lingers[link.Attrs().HardwareAddr.String()]; ok {
 		return nil // it was up before
 	}
-	others, err := b.othersOn(link)
+	others, err := othersOn(link)
 	if err != nil {
 		return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
 	}
@@ -194,7 +193,6 @@ func (b *Book) expire(mac string, term uint64) {
 	if !ok || m.term != term {
 		return
 	}
-	b.holdSoon()
 	if b.unready(mac) != nil {
 		return // nobody is there to hear of it
 	}

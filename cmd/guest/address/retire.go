@@ -61,12 +61,7 @@ func (b *Book) Retire(p guest.Retire) error {
 	if err := b.linger(old, p); err != nil {
 		return err
 	}
-	b.leftOff(old.Attrs().HardwareAddr.String(), p.Addrs)
-	if err := b.forget(old); err != nil {
-		return err
-	}
-	b.holdSoon()
-	return nil
+	return b.forget(old)
 }
 
 // keepNoMore is for addresses that nobody needs any more, and that a call before was to keep: a handover that is tried
@@ -87,7 +82,6 @@ func (b *Book) keepNoMore(p guest.Retire) error {
 					return err
 				}
 			}
-			b.leftOff(link.Attrs().HardwareAddr.String(), kept)
 		}
 	}
 	return b.lingerNoMore(links, p.Addrs)
@@ -182,7 +176,6 @@ func (b *Book) takeOver(p guest.Retire) error {
 	if table == 0 {
 		table = keepTables + n.table
 	}
-	n.kept = nic{kept: n.kept}.without(p.Addrs).kept
 	for _, addr := range p.Addrs {
 		by := nic{gateways: []netip.Addr{p.KeepGatewayV4, p.KeepGatewayV6}}
 		if !by.gateway(familyOf(addr)).IsValid() {
@@ -194,9 +187,7 @@ func (b *Book) takeOver(p guest.Retire) error {
 		if err := place(link, host(addr), table); err != nil {
 			return fmt.Errorf("keep %s on %s: %w", addr, link.Attrs().Name, err)
 		}
-		n.kept = append(n.kept, given{host(addr), table, nic{gateways: by.gateways}})
 	}
-	b.nics[link.Attrs().HardwareAddr.String()] = n
 	if err := awaitUsable(link, hosts(p.Addrs)); err != nil {
 		return fmt.Errorf("keep addresses on %s: %w", link.Attrs().Name, err)
 	}
@@ -216,16 +207,12 @@ func hosts(addrs []netip.Addr) []netip.Prefix {
 func (b *Book) Drop(addrs []netip.Addr) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.holdSoon()
 	links, err := dump.Links()
 	if err != nil {
 		return fmt.Errorf("list NICs: %w", err)
 	}
 	if err := b.withdraw(addrs, nil, false); err != nil {
 		return err
-	}
-	for _, mac := range b.held() { // before they go: what is done by half is not to be mended
-		b.leftOff(mac, addrs)
 	}
 	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -251,15 +238,15 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 	if err := b.lingerNoMore(links, addrs); err != nil {
 		return err
 	}
-	return b.idle(links)
+	return b.idle(links, addrs)
 }
 
-// idle takes NICs down that were configured, and have nothing left of that, nor anything else, so that they can be made
-// ready again; but not one by which everything goes.
-func (b *Book) idle(links []netlink.Link) error {
+// idle takes NICs down that were configured with some of addrs and have nothing left, so that they can be made ready
+// again; but not one by which everything goes.
+func (b *Book) idle(links []netlink.Link, addrs []netip.Addr) error {
 	for mac, n := range b.nics {
 		link := nicAmong(links, mac)
-		if link == nil || len(n.all()) > 0 {
+		if link == nil || !slices.ContainsFunc(n.addrs, func(p netip.Prefix) bool { return slices.Contains(addrs, p.Addr()) }) {
 			continue
 		}
 		have, err := dump.Addrs(link, netlink.FAMILY_ALL)

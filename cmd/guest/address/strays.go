@@ -74,21 +74,13 @@ func dropStrays(link netlink.Link, keep []netip.Prefix) (used bool, err error) {
 }
 
 // othersOn says whether a NIC has addresses of somebody else, or is a part of what has them: it is no spare one to them.
-// Those that were taken from it and are there again are none.
-func (b *Book) othersOn(link netlink.Link) (bool, error) {
+func othersOn(link netlink.Link) (bool, error) {
 	if over, err := partOf(link); err != nil || over != nil {
 		return over != nil, err
 	}
 	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return false, fmt.Errorf("list addresses: %w", err)
-	}
-	stripped, err := b.strip(link, have)
-	if err != nil {
-		return false, err
-	}
-	if len(stripped) > 0 {
-		return b.othersOn(link)
 	}
 	own, _ := onlyOn(link, have, nil)
 	ours, err := led(own)

@@ -25,7 +25,6 @@ var errCrowd = errors.New("there are too many peers")
 func (b *Book) Tell(mac string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	defer b.holdLater() // whatever becomes of the move
 	link, err := linkByMAC(mac)
 	if err != nil {
 		return err
