@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Memory is what data that nobody has read yet may take, in bytes: that of all TCP sockets
@@ -37,7 +39,7 @@ func ReadMemory() (Memory, error) {
 	if err != nil {
 		return m, err
 	}
-	if m.Used, err = ofTCP("/proc/net/sockstat", "mem"); err != nil {
+	if m.Used, err = ofTCP("/proc/net/sockstat", "TCP", "mem"); err != nil {
 		return m, err
 	}
 	m.Used *= page
@@ -78,15 +80,15 @@ func numbers(path string, n int) ([]int64, error) {
 	return all, nil
 }
 
-// ofTCP is a figure of all of TCP's sockets, by the kernel's own line: mem, their memory in pages, or inuse, how many of
-// this namespace there are.
-func ofTCP(path, name string) (int64, error) {
+// ofTCP is a figure of TCP's sockets, by the line of the kernel's that begins so: mem, the memory of all of them in pages,
+// or inuse, how many of a family this namespace has.
+func ofTCP(path, line, name string) (int64, error) {
 	text, err := os.ReadFile(filepath.Clean(path))
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, "TCP:")
+	for l := range strings.Lines(string(text)) {
+		rest, ok := strings.CutPrefix(l, line+":")
 		_, rest, found := strings.Cut(rest, " "+name+" ")
 		if !ok || !found {
 			continue
@@ -94,5 +96,28 @@ func ofTCP(path, name string) (int64, error) {
 		word, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
 		return strconv.ParseInt(word, 10, 64)
 	}
-	return 0, fmt.Errorf("read %s: no %s of TCP", path, name)
+	return 0, fmt.Errorf("read %s: no %s of %s", path, name, line)
+}
+
+// fewSockets is up to how many sockets of TCP are listed to be counted: beyond that those that listen are few of them.
+const fewSockets = 256
+
+// receivers is how many of this namespace's TCP sockets may receive data, of both families: what a server of both
+// accepts by IPv4 is of IPv6.
+func receivers() (int64, error) {
+	sockets, err := ofTCP("/proc/net/sockstat", "TCP", "inuse")
+	if err != nil {
+		return 0, err
+	}
+	more, err := ofTCP("/proc/net/sockstat6", "TCP6", "inuse")
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+		return 0, err
+	}
+	if sockets += more; sockets > fewSockets {
+		return sockets, nil
+	}
+	listed, err := ask(func(family uint8) []byte {
+		return diagRequest(family, unix.IPPROTO_TCP, 1<<StateEstablished|1<<StateFinWait1|1<<StateFinWait2)
+	})
+	return int64(len(listed)), err
 }

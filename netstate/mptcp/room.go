@@ -210,7 +210,7 @@ func RoomForEach() (bytes int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	sockets, err := ofTCP("/proc/net/sockstat", "inuse")
+	sockets, err := receivers()
 	if err != nil {
 		return 0, err
 	}

@@ -1,7 +1,9 @@
 package mptcp
 
 import (
+	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -11,7 +13,10 @@ import (
 // TestRoomOfJoins: what comes to an address that was given room has such a buffer, in both families; what comes to
 // another, or once it has ended, has the one of its listener.
 func TestRoomOfJoins(t *testing.T) {
-	const room = 400 << 10 // below what any machine allows
+	const room = 400 << 10                                                                                    // below what any machine allows
+	if err := os.WriteFile("/proc/sys/net/ipv4/tcp_rmem", []byte("4096 131072 6291456"), 0o600); err != nil { // this namespace's
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct{ from, to string }{
 		"IPv4": {"10.9.8.1", "10.9.8.2"},
 		"IPv6": {"fd09:8::1", "fd09:8::2"},
@@ -97,6 +102,38 @@ func TestRoomOfOthers(t *testing.T) {
 		_, server := connect(t, "10.9.9.1", multipath)
 		if got := receives(t, portOf(t, server.LocalAddr())); got == 0 || got == 400<<10 {
 			t.Errorf("MPTCP %v: a buffer of %d bytes", multipath, got)
+		}
+	}
+}
+
+// TestReceiversOfBothFamilies: both ends of connections by IPv4 count, to a server of one family or of both.
+func TestReceiversOfBothFamilies(t *testing.T) {
+	const passing = 20 // so many of tests before may end meanwhile
+	loopback(t, "10.9.10.1/32")
+	for _, c := range []struct {
+		network     string
+		connections int64
+	}{{"tcp4", 40}, {"tcp", 40}, {"tcp", fewSockets}} { // listed, listed, counted
+		before, err := receivers()
+		listener, lerr := net.Listen(c.network, ":0") //nolint:gosec,noctx // in a namespace of its own
+		if err != nil || lerr != nil {
+			t.Fatal(err, lerr)
+		}
+		t.Cleanup(func() { listener.Close() })
+		for range c.connections {
+			dialled, err := net.Dial("tcp4", netip.AddrPortFrom(netip.MustParseAddr("10.9.10.1"), portOf(t, listener.Addr()).Port()).String()) //nolint:noctx // at once
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { dialled.Close() })
+			accepted, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { accepted.Close() })
+		}
+		if after, err := receivers(); err != nil || after < before+2*c.connections-passing {
+			t.Errorf("%s: %d sockets, and %d before: %v", c.network, after, before, err)
 		}
 	}
 }
