@@ -27,7 +27,7 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour, basis *sampl
 		facts.Zero = zeroOwn
 	}
 	if m.plan.Transfer == "qemu-multifd" || m.plan.OwnPath() {
-		facts.Ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
+		facts.Ratio = 0.5 // zstd on the memory of ordinary guests (docs/experiments.md)
 	}
 	if basis != nil {
 		facts.Memory, facts.Content, facts.Known = basis.Bytes, basis.Content, basis.Known
@@ -86,6 +86,6 @@ func (m *outgoing) speed(rate int64, basis *sample.Basis) (speed int64, unsure b
 }
 
 // emulatedSpeed is how many bytes of an emulated guest's memory, zeros left out, both ends handle per second, as long as no
-// copy between these hosts has shown it: what a machine of two processors did that was both of them (docs/measurements.md).
+// copy between these hosts has shown it: what a machine of two processors did that was both of them (docs/experiments.md).
 // Without emulation the paths are what is waited for.
 const emulatedSpeed = 50e6

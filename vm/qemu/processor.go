@@ -13,7 +13,7 @@ import (
 
 // emulatedCPU is the processor of a guest that is emulated. It does not call `rep movsb` and `rep stosb` fast (ERMS,
 // FSRM: leaf 7 of CPUID): a kernel copies by these then, and emulated they take each byte by itself. Without, a guest
-// copied seven times as fast, and got new pages three times as fast (docs/measurements.md).
+// copied seven times as fast, and got new pages three times as fast (docs/experiments.md).
 const emulatedCPU = "max,-erms,-fsrm"
 
 // CPU is the model, with its options, that shows a guest the processor that facts tell of.

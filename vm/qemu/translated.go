@@ -9,7 +9,7 @@ import (
 
 // QEMU without KVM translates what a guest runs into memory that it has never touched, and the kernel clears that when
 // it is touched first: two MiB at once, for each of which a guest that has just arrived was seen to stand still for 5
-// to 7 ms (docs/measurements.md, "The same half second").
+// to 7 ms (docs/experiments.md, "The same half second").
 const (
 	// translatedFirst is what is translated in about the first second.
 	translatedFirst = 24 << 20
