@@ -34,6 +34,7 @@ type hostAgent struct {
 	mu       sync.Mutex
 	cmd      *exec.Cmd
 	done     chan struct{}
+	launched time.Time     // of that process
 	awaiting bool          // it was killed, and is to be started again
 	killed   chan struct{} // done of the process that was killed last
 }
@@ -64,6 +65,19 @@ func (h *hostAgent) starting() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.awaiting
+}
+
+// comesUp says whether one that does not answer may soon: it is to be started again, was started a moment ago, or is
+// being killed, which tells which of these it will be.
+func (h *hostAgent) comesUp() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.done:
+		return h.awaiting
+	default:
+		return h.awaiting || h.killed != nil && h.killed == h.done || time.Since(h.launched) < agentReady
+	}
 }
 
 // startAgain starts it after a while. One that does not come back is gone for good.
@@ -141,7 +155,8 @@ func (h *hostAgent) launch() (done chan struct{}, err error) {
 		close(done)
 	}()
 	h.mu.Lock()
-	h.cmd, h.done, h.awaiting = cmd, done, false // one that is killed before it answers is to start once more
+	h.cmd, h.done, h.launched = cmd, done, time.Now()
+	h.awaiting = false // one that is killed before it answers is to start once more
 	h.mu.Unlock()
 	return done, nil
 }

@@ -15,6 +15,7 @@ import (
 	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/migration"
+	"godwit/netstate/netns"
 	"godwit/vm"
 )
 
@@ -32,9 +33,7 @@ func (r *run) bootAgain(ctx context.Context, k *scenario.Kill, host *hostAgent) 
 	if m != nil && m.report != nil && m.report.Outcome == migration.InDoubt {
 		return fmt.Errorf("guest %s is not booted again: in doubt where it runs", k.QEMU)
 	}
-	ctx, cancel := context.WithTimeout(ctx, bootLimit)
-	defer cancel()
-	on, dead, err := r.w.whoHas(ctx, k.QEMU, host)
+	on, dead, err := r.whoHas(ctx, k.QEMU, host)
 	if err != nil {
 		return fmt.Errorf("guest %s is not booted again: %w", k.QEMU, err)
 	}
@@ -42,8 +41,10 @@ func (r *run) bootAgain(ctx context.Context, k *scenario.Kill, host *hostAgent) 
 		r.tell(fmt.Sprintf("guest %s runs on %s; it is not booted again", k.QEMU, on))
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	defer cancel()
 	if dead {
-		if err := host.client.StopGuest(ctx, k.QEMU); err != nil {
+		if err := r.onceThere(ctx, host, func() error { return host.client.StopGuest(ctx, k.QEMU) }); err != nil {
 			return err
 		}
 	}
@@ -53,7 +54,11 @@ func (r *run) bootAgain(ctx context.Context, k *scenario.Kill, host *hostAgent) 
 		return err
 	}
 	r.bootsAgain(k.QEMU)
-	if _, err := host.client.StartGuest(ctx, d); err != nil {
+	err = r.onceThere(ctx, host, func() error {
+		_, err := host.client.StartGuest(ctx, d)
+		return err
+	})
+	if err != nil {
 		return booted(k.QEMU, err)
 	}
 	r.w.moved(k.QEMU, host.host.Name)
@@ -75,28 +80,57 @@ func (r *run) toBoot(guest string, n int) {
 const deadWait = 5 * time.Second
 
 // whoHas is the host that has the guest; "": none. dead says that killed has it still, without
-// its QEMU. Every agent must answer: what one does not say may be that the guest runs there.
-func (w *world) whoHas(ctx context.Context, name string, killed *hostAgent) (on string, dead bool, err error) {
-	for until := time.Now().Add(deadWait); ; {
+// its QEMU.
+func (r *run) whoHas(ctx context.Context, name string, killed *hostAgent) (on string, dead bool, err error) {
+	for until := (time.Time{}); ; {
 		on, dead = "", false
-		for _, a := range w.agents {
-			ask, cancel := context.WithTimeout(ctx, deadWait)
-			info, err := a.client.Host(ask)
-			cancel()
-			if err != nil {
-				return "", false, fmt.Errorf("host %s: %w", a.host.Name, err)
-			}
-			i := slices.IndexFunc(info.Guests, func(g api.GuestInfo) bool { return g.Name == name })
+		for _, a := range r.w.agents {
+			pid, has, err := r.guestOn(ctx, name, a, a != killed)
 			switch {
-			case i < 0:
-			case a == killed && errors.Is(syscall.Kill(info.Guests[i].PID, 0), syscall.ESRCH):
+			case err != nil:
+				return "", false, fmt.Errorf("host %s: %w", a.host.Name, err)
+			case !has:
+			case a == killed && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH):
 				dead = true
 			default:
-				on = info.Host
+				on = a.host.Name
 			}
+		}
+		if until.IsZero() { // from when all have answered
+			until = time.Now().Add(deadWait)
 		}
 		if on != killed.host.Name || time.Now().After(until) || !clock.Sleep(ctx, 100*time.Millisecond) {
 			return on, dead, ctx.Err()
+		}
+	}
+}
+
+// guestOn says whether a host has the guest, and by which process, as its agent tells. One that comes up is awaited, as
+// it may end what a migration left there. Of another that does not answer, look has the lab see for itself which QEMUs
+// there are.
+func (r *run) guestOn(ctx context.Context, name string, a *hostAgent, look bool) (pid int, has bool, err error) {
+	for {
+		ask, cancel := context.WithTimeout(ctx, deadWait)
+		info, err := a.client.Host(ask)
+		cancel()
+		switch {
+		case err == nil:
+			i := slices.IndexFunc(info.Guests, func(g api.GuestInfo) bool { return g.Name == name })
+			if i < 0 {
+				return 0, false, nil
+			}
+			return info.Guests[i].PID, true, nil
+		case !api.Unanswered(err):
+			return 0, false, err
+		case a.comesUp():
+			if !r.due(ctx, 100*time.Millisecond) {
+				return 0, false, context.Canceled
+			}
+		case look:
+			pid, has = qemusIn(netns.Processes(a.host.Namespace))[name]
+			return pid, has, nil
+		default:
+			return 0, false, err
 		}
 	}
 }
