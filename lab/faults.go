@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -69,4 +71,35 @@ func (f *linkFaults) apply(sites []topo.Site, links uplinks, site string) error 
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// longestTry is the longest time after which Linux sends again what nobody has answered (TCP_RTO_MAX).
+const longestTry = 2 * time.Minute
+
+// awaitHeard waits until every flow has been heard since a change of a link was taken back just now, for as long as
+// that lasted at the most: what is lost is sent again after twice the time of the last try each time (RFC 6298 §5.5).
+// That alone has no run meet its time limit.
+func (r *run) awaitHeard(ctx context.Context, lasted time.Duration) {
+	since := time.Now()
+	until := since.Add(min(lasted, longestTry))
+	if end := r.zero.Add(r.w.scenario.End.Timeout - time.Second); end.Before(until) {
+		until = end
+	}
+	for time.Now().Before(until) && !r.heardSince(since) && r.due(ctx, 100*time.Millisecond) {
+	}
+}
+
+// heardSince says whether each connection of the flows, as far as they tell, had a record since then.
+func (r *run) heardSince(then time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.flows {
+		f.mu.Lock()
+		last := f.last.WaitingSince
+		f.mu.Unlock()
+		if last != 0 && last < then.UnixNano() {
+			return false
+		}
+	}
+	return true
 }

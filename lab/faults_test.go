@@ -3,12 +3,14 @@ package lab
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
+	"godwit/lab/traffic"
 	"godwit/lab/wan"
 )
 
@@ -101,5 +103,44 @@ func TestDegradeKeepsALink(t *testing.T) {
 	degrade(&scenario.Degrade{Delay: &delay, Rate: &rate, Loss: &lossy})(&l)
 	if want := (wan.Link{Rate: 5e6, Delay: delay, Jitter: delay, Loss: 0.5}); l != want || l.Check() != nil {
 		t.Errorf("%+v, %v", l, l.Check())
+	}
+}
+
+// TestTheEndWaitsForALink: a run does not end, and judge its connections, while a link is changed for a time; nor
+// before they can be heard again, which alone has it meet no limit. A link that is to stay so is not waited for.
+func TestTheEndWaitsForALink(t *testing.T) {
+	cut := func(lasts time.Duration) scenario.Step {
+		return scenario.Step{Cut: &scenario.Cut{Site: "a", Uplink: scenario.AllUplinks, For: lasts}}
+	}
+	slowed := scenario.Step{Degrade: &scenario.Degrade{Site: "a", Uplink: scenario.AllUplinks, For: 10 * time.Second}}
+	const silent = -1
+	for _, c := range []struct {
+		name  string
+		step  scenario.Step
+		heard time.Duration // until when a flow's connections are silent; 0: there is none, silent: for ever
+		want  time.Duration // how long the run lasts at the least, and no second more
+	}{
+		{"for good", cut(0), silent, 0},
+		{"cut", cut(10 * time.Second), 0, 10 * time.Second},
+		{"slowed", slowed, 0, 10 * time.Second},
+		{"cut, and heard a while later", cut(10 * time.Second), 17 * time.Second, 17 * time.Second},
+		{"cut, and heard no more", cut(10 * time.Second), silent, 20 * time.Second},
+		{"cut, and heard no more, near its limit", cut(50 * time.Second), silent, 59 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := aRun(c.step)
+			f := &flowTrace{}
+			if c.heard != 0 {
+				f.see(traffic.Sample{WaitingSince: 1})
+				r.flows = map[string]*flowTrace{"ticks": f}
+			}
+			if c.heard > 0 {
+				time.AfterFunc(c.heard, func() { f.see(traffic.Sample{WaitingSince: time.Now().UnixNano()}) })
+			}
+			timedOut := r.carryOut(t.Context())
+			if lasted := r.ended.Sub(r.zero); timedOut || lasted < c.want || lasted > c.want+time.Second {
+				t.Errorf("%s: it lasted %v, at its limit: %v; want %v", c.name, lasted, timedOut, c.want)
+			}
+		})
 	}
 }

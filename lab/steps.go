@@ -319,7 +319,8 @@ func (r *run) current(name string) *move {
 	return nil
 }
 
-// link changes an uplink, and after lasting takes the change back.
+// link changes an uplink, and after lasting takes the change back. The run does not end before that, nor before its
+// flows were heard again.
 func (r *run) link(ctx context.Context, site, uplink string, lasting time.Duration, done *report.StepDone, change func(*wan.Link)) error {
 	undo, err := r.faults.add(r.w.spec().Sites, r.w.topo, site, uplink, change)
 	if err != nil || lasting == 0 {
@@ -328,13 +329,16 @@ func (r *run) link(ctx context.Context, site, uplink string, lasting time.Durati
 	end := done.AtS + lasting.Seconds()
 	done.EndS = &end
 	r.restoring.Add(1)
-	r.wg.Go(func() {
-		defer r.restoring.Add(-1)
-		if !clock.Sleep(ctx, lasting) {
-			return
+	r.begin(func() {
+		lasted := clock.Sleep(ctx, lasting)
+		if lasted {
+			if err := undo(); err != nil {
+				r.tell("restore " + site + "/" + uplink + ": " + err.Error())
+			}
 		}
-		if err := undo(); err != nil {
-			r.tell("restore " + site + "/" + uplink + ": " + err.Error())
+		r.restoring.Add(-1)
+		if lasted {
+			r.awaitHeard(ctx, lasting)
 		}
 	})
 	return nil
