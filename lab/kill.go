@@ -34,9 +34,13 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 
 // killQEMU ends a guest's QEMU. That of the destination is waited for as long as the migration
 // lasts that makes it; that of the source, once the migration has ended it, needs no killing: one of a guest that is
-// about to move again is the source's of that.
+// about to move again is the source's of that. A step that names no side is about the source's of a migration that is
+// under way, for as long as there is one, else about the one that the guest has.
 func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 	k, m := step.Kill, r.about(step, step.Kill.QEMU)
+	if k.Side == "" && m != nil && m.ended() {
+		m = r.current(k.QEMU)
+	}
 	host := r.w.agentOf(k.QEMU)
 	switch {
 	case m == nil && k.Side == "destination" && r.asks(k.QEMU): // its turn will come
@@ -50,8 +54,8 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 		return nil
 	case m == nil && k.Side == "destination" && !r.had(k.QEMU):
 		return fmt.Errorf("no migration of %s has been asked for, so it has no destination", k.QEMU)
-	case m == nil && !r.asks(k.QEMU) && r.goneAt(k.QEMU, k.Side):
-		r.tell(fmt.Sprintf("%s: it has ended already", step))
+	case m == nil && k.Side != "" && !r.asks(k.QEMU) && r.goneAt(k.QEMU, k.Side):
+		r.remark(r.lastMove(k.QEMU), step.String()+": it has ended already")
 		return nil
 	case m != nil && k.Side == "destination":
 		host = r.w.agents[r.resolve(m)]
@@ -59,13 +63,17 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 		host = r.w.agents[m.from]
 	}
 	pid, err := host.qemuPID(ctx, k.QEMU)
+	if here := r.w.agentOf(k.QEMU); k.Side == "" && here != host && errors.Is(err, errNoQEMU) {
+		host = here
+		pid, err = host.qemuPID(ctx, k.QEMU)
+	}
 	switch {
 	case err == nil:
 		return r.killProcess(ctx, step, host, pid)
 	case m == nil || !errors.Is(err, errNoQEMU):
 		return err
-	case k.Side == "source":
-		r.tell(fmt.Sprintf("%s: it has ended already", step))
+	case k.Side != "destination":
+		r.remark(m, step.String()+": it has ended already")
 		return nil
 	}
 	r.begin(func() { r.trouble(step, r.killOnceThere(ctx, step, host, m)) })

@@ -87,8 +87,50 @@ func TestKillAtTheSourceOfAMoveThatIsOver(t *testing.T) {
 	close(m.done)
 	r.phaseBegan(t.Context(), m, "settle", time.Now())
 	r.wg.Wait()
-	if len(r.steps) != 1 || len(r.troubles) != 0 || asked.Load() {
-		t.Errorf("%d steps, troubles %q, looked for at the destination: %v", len(r.steps), r.troubles, asked.Load())
+	if len(r.steps) != 1 || len(r.troubles) != 0 || asked.Load() || len(m.remarks) != 1 {
+		t.Errorf("%d steps, troubles %q, noted %q, looked for at the destination: %v", len(r.steps), r.troubles, m.remarks, asked.Load())
+	}
+}
+
+// TestKillOfAnySide: a step that names no side is about the source's QEMU while a migration is under way and has not
+// ended that, else about the one that the guest has; also where it waited for a phase.
+func TestKillOfAnySide(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		at     string // where the guest is
+		moving bool   // home again, from b to a
+		by     bool   // the step waited for a phase of the first migration, from a to b
+		looks  string // for its QEMU, which is nowhere
+		want   string // in the error
+	}{
+		{"after it moved", "b", false, false, "b", "no QEMU of web on b"},
+		{"some time after a phase", "b", false, true, "b", "no QEMU of web on b"},
+		{"while it moves again", "b", true, false, "b", ""},
+		{"some time after a phase, while it moves again", "b", true, true, "b", ""},
+		{"while it moves again, and is there", "a", true, false, "ba", ""},
+	} {
+		r := aRun()
+		looks := ""
+		for _, host := range []string{"b", "a"} {
+			aHost(t, r, func() string { looks += host; return `{}` })
+			r.w.agents[host] = r.w.agents["a"]
+		}
+		r.w.agents["b"].host.Name = "b"
+		r.w.where["web"] = c.at
+		first := &move{guest: "web", from: "a", to: "b", done: make(chan struct{})}
+		close(first.done)
+		r.moves, r.queue["web"] = []*move{first}, first.done
+		if c.moving {
+			r.moves = append(r.moves, &move{guest: "web", from: "b", to: "a", done: make(chan struct{})})
+		}
+		step := &scenario.Step{Kill: &scenario.Kill{QEMU: "web"}}
+		if c.by {
+			r.by[step] = first
+		}
+		err := r.kill(t.Context(), step)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || looks != c.looks {
+			t.Errorf("%s: %v, looked for it on %q", c.name, err, looks)
+		}
 	}
 }
 
@@ -130,6 +172,10 @@ func TestKillBetweenMoves(t *testing.T) {
 		err := r.kill(t.Context(), &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Side: test.side}})
 		if (err == nil) != (test.want == "") || asked.Load() != test.looks {
 			t.Errorf("%s, side %s: %v, looked for it: %v", test.name, test.side, err, asked.Load())
+		}
+		// What a step did in vain is in the report.
+		if noted := test.moves && len(r.moves[0].remarks) == 1; noted != (test.moves && !test.looks) {
+			t.Errorf("%s, side %s: noted %v", test.name, test.side, noted)
 		}
 	}
 }

@@ -193,6 +193,25 @@ func TestLasting(t *testing.T) {
 	}
 }
 
+// TestNoSide: a step that kills a QEMU need not say at which side of a migration, and is not taken to say one.
+func TestNoSide(t *testing.T) {
+	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nguests: [{name: g, site: a}]\nsteps: [{at: 1s, kill: {qemu: {%s}}}]\n"
+	for keys, want := range map[string]Kill{
+		"guest: g":                    {QEMU: "g"},
+		"guest: g, side: source":      {QEMU: "g", Side: "source"},
+		"guest: g, side: destination": {QEMU: "g", Side: "destination"},
+	} {
+		got, err := Parse("f", fmt.Appendf(nil, file, keys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.TrimSuffix("kill qemu of g at the "+want.Side, " at the ")
+		if k := *got.Steps[0].Kill; k != want || got.Steps[0].String() != said {
+			t.Errorf("%s: %+v, %q", keys, k, got.Steps[0])
+		}
+	}
+}
+
 // TestWholeSectors: a disk has whole sectors, so many at least as were asked for.
 func TestWholeSectors(t *testing.T) {
 	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nguests: [{name: g, site: a, disks: [%s]}]\n"

@@ -293,7 +293,7 @@ func (f *file) readKill(n ast.Node, at time.Duration) *Kill {
 		if q.need("guest") {
 			k.QEMU = q.known("guest", "guest", f.guests)
 		}
-		k.Side = q.word("side", "source", "source", "destination")
+		k.Side = q.word("side", "", "source", "destination")
 	}
 	return k
 }

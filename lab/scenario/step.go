@@ -95,7 +95,7 @@ type Degrade struct {
 type Kill struct {
 	Agent        string // a site's or host's name, or ""
 	QEMU         string // a guest's name, or ""
-	Side         string // of QEMU: source, destination
+	Side         string // of QEMU: source, destination; "": the source while the guest moves, else where it is
 	RestartAfter time.Duration
 	Restart      bool // RestartAfter was given
 }
@@ -128,6 +128,8 @@ func (s Step) String() string {
 		return "cut " + s.Cut.Site + "/" + s.Cut.Uplink + lasting(s.Cut.For)
 	case s.Degrade != nil:
 		return "degrade " + s.Degrade.Site + "/" + s.Degrade.Uplink + lasting(s.Degrade.For)
+	case s.Kill != nil && s.Kill.QEMU != "" && s.Kill.Side == "":
+		return "kill qemu of " + s.Kill.QEMU
 	case s.Kill != nil && s.Kill.QEMU != "":
 		return fmt.Sprintf("kill qemu of %s at the %s", s.Kill.QEMU, s.Kill.Side)
 	case s.Kill != nil:
