@@ -54,7 +54,7 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 	byName := map[string]evacuee{}
 	for _, t := range turns {
 		defer t.done()
-		if !r.comes(ctx, t.before) {
+		if !r.canMove(ctx, t.Name, t.before) {
 			return fmt.Errorf("the run ended before guest %s could leave %s", t.Name, host)
 		}
 		here := r.w.agentOf(t.Name).host.Name

@@ -202,6 +202,44 @@ func TestGuestThatIsToBootAgain(t *testing.T) {
 	}
 }
 
+// TestMoveOfAGuestThatIsToBootAgain: a step that moves it waits until it has booted, or never will.
+func TestMoveOfAGuestThatIsToBootAgain(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.sock")
+	for name, step := range map[string]scenario.Step{
+		"migrate":  {Migrate: &scenario.Migrate{Guest: "web", To: "a"}},
+		"evacuate": {Evacuate: &scenario.Evacuate{Host: "a", To: "a"}}, // which has nobody to ask: that is told
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := aRun(step)
+			r.w.agents["a"], r.w.where["web"] = &hostAgent{host: topo.Host{Name: "a"}, client: api.NewClient(none), done: gone()}, "a"
+			moved := func() bool {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return len(r.moves)+len(r.troubles) > 0
+			}
+			r.toBoot("web", 1)
+			r.do(t.Context(), &r.w.scenario.Steps[0])
+			time.Sleep(time.Minute)
+			if moved() || len(r.unreached()) != 0 {
+				t.Errorf("%s: it moves as it is to boot again", name)
+			}
+			r.toBoot("web", -1)
+			r.wg.Wait()
+			if !moved() || r.pending != 0 {
+				t.Errorf("%s: it does not move once it has booted again; %d to come", name, r.pending)
+			}
+			r.toBoot("web", 1)
+			r.moves, r.troubles = nil, nil
+			r.do(t.Context(), &r.w.scenario.Steps[0])
+			close(r.ending)
+			r.wg.Wait()
+			if len(r.moves) != 0 || len(r.troubles)+len(r.unreached()) != 1 {
+				t.Errorf("%s: the run ended first: %d moves, %q, %q", name, len(r.moves), r.troubles, r.unreached())
+			}
+		})
+	}
+}
+
 // TestTheEndWaitsForAnAgentThatIsToStartAgain: one that is killed last is started again before the run ends.
 func TestTheEndWaitsForAnAgentThatIsToStartAgain(t *testing.T) {
 	process := exec.Command("true")

@@ -76,6 +76,13 @@ func (r *run) toBoot(guest string, n int) {
 	r.booting[guest] += n
 }
 
+// isToBoot says whether a guest whose QEMU was killed is to boot again, or does just now.
+func (r *run) isToBoot(guest string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.booting[guest] > 0
+}
+
 // deadWait is how long an agent may take to see that a guest's QEMU is gone.
 const deadWait = 5 * time.Second
 

@@ -231,17 +231,27 @@ func (r *run) comes(ctx context.Context, before <-chan struct{}) bool {
 	return r.due(ctx, 0)
 }
 
-// queueMigrate begins a migration, after the one of the same guest that is under way. Those that need
-// not wait are in the report in the order in which they were due.
+// canMove waits for a guest's turn, and until it has booted again where its QEMU was killed and it is to, or until that
+// came to nothing; it says whether the run has not come to its end before.
+func (r *run) canMove(ctx context.Context, guest string, before <-chan struct{}) bool {
+	ok := r.comes(ctx, before)
+	for ok && r.isToBoot(guest) {
+		ok = r.due(ctx, 100*time.Millisecond)
+	}
+	return ok
+}
+
+// queueMigrate begins a migration, after the one of the same guest that is under way, and once the guest has booted
+// again where it is to. Those that need not wait are in the report in the order in which they were due.
 func (r *run) queueMigrate(ctx context.Context, step *scenario.Step) {
 	before, done := r.turn(step.Migrate.Guest)
 	var m *move
-	if before == nil {
+	if before == nil && !r.isToBoot(step.Migrate.Guest) {
 		m = r.newMove(step.Migrate)
 	}
 	r.wg.Go(func() {
 		defer done()
-		if !r.comes(ctx, before) {
+		if m == nil && !r.canMove(ctx, step.Migrate.Guest, before) || !r.due(ctx, 0) {
 			r.neverCame(step)
 			if m != nil {
 				r.takeBack(m)
