@@ -62,7 +62,9 @@ func run(args []string, out, errOut io.Writer) int {
 		return exitDone
 	}
 	if !errors.Is(err, errSaid) {
-		fmt.Fprintln(errOut, "godwit:", inWords(err))
+		for line := range strings.Lines(inWords(err)) { // of a scenario file there may be several, each an error
+			fmt.Fprintln(errOut, "godwit:", strings.TrimSuffix(line, "\n"))
+		}
 		if wantsJSON(c, args) {
 			stdout.fail(codeOf(ctx, err), inWords(err))
 		}

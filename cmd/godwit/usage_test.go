@@ -256,6 +256,25 @@ func TestErrorsInWords(t *testing.T) {
 	}
 }
 
+// Each line that tells what is wrong in a scenario file begins alike, as every error does.
+func TestErrorsOfAFileAreLinesAlike(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("name: x\nsites: 3\nexpect: 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var errOut bytes.Buffer
+	status := run([]string{"lab", "check", bad}, io.Discard, &errOut)
+	lines := strings.Split(strings.TrimSuffix(errOut.String(), "\n"), "\n")
+	if status != exitUsage || len(lines) != 2 {
+		t.Errorf("status %d, %q", status, lines)
+	}
+	for i, line := range lines {
+		if want := fmt.Sprintf("godwit: %s:%d:", bad, i+2); !strings.HasPrefix(line, want) {
+			t.Errorf("%q; want it to begin with %s", line, want)
+		}
+	}
+}
+
 // anAgent answers for host a-1 with guests web and db, and a neighbour.
 func anAgent(t *testing.T) (socket string) {
 	t.Helper()
