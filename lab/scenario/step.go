@@ -56,7 +56,7 @@ type Migrate struct {
 	To               string // a site's or host's name
 	Mode             string // auto, precopy, hybrid, postcopy, stopcopy
 	Transfer         string // auto, lanes, mptcp, qemu-tcp, qemu-mptcp, qemu-multifd, qemu-xbzrle
-	Network          string // auto, mptcp, drain, tunnel; the guest's own where the step says none
+	Network          string // auto, which is the guest's own, also where the step says none; mptcp, drain, tunnel
 	Downtime         time.Duration
 	Bandwidth        int64 // bit/s; 0: no limit
 	Throttle         int   // mode precopy: percent of the time for which the guest's processors may stand still; 0: not throttled
