@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/detour"
 	"godwit/agent/guests"
+	"godwit/agent/handed"
 	"godwit/agent/limits"
 	"godwit/agent/line"
 	"godwit/agent/record"
@@ -62,7 +63,8 @@ func (m *incoming) survive(ctx context.Context) {
 	}
 	after := before
 	if before.err == nil && !o.Keeps {
-		after = <-listConnections(ctx, g, slices.Concat(o.Held, o.Next))
+		after = <-listConnections(ctx, g, record.Begun(slices.Concat(o.Held, o.Next), before.List))
+		o.Beside = beside(ctx, g, after.List, slices.Concat(o.Held, o.Next))
 	}
 	s := &record.Survival{Connections: []record.Survivor{}}
 	if err := cmp.Or(before.err, after.err); err != nil {
@@ -74,6 +76,20 @@ func (m *incoming) survive(ctx context.Context) {
 		o.AddFlows(s, flows, s.Unknown != "")
 	}
 	m.rec.Edit(func(r *record.Report) { r.Survival = s })
+}
+
+// beside are the addresses of a guest's NICs that no migration of it touches, as one to a network of its own. It is
+// asked for them where one of its connections works on an address that is none of known.
+func beside(ctx context.Context, g *guests.Guest, all []guest.Connection, known []netip.Addr) []netip.Addr {
+	elsewhere := func(w netip.AddrPort) bool { return !slices.Contains(known, w.Addr()) }
+	if !slices.ContainsFunc(all, func(c guest.Connection) bool { return slices.ContainsFunc(c.Working, elsewhere) }) {
+		return nil
+	}
+	info, err := g.Info(ctx)
+	if err != nil {
+		return nil
+	}
+	return handed.Beside(g.Held().Description, info)
 }
 
 // homesOf are those of a guest's addresses that are at home here by now.
@@ -96,7 +112,8 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 		ctx, cancel = limits.AskGuest.On(ctx)
 		defer cancel()
 	}
-	all := <-listConnections(ctx, g, rep.Survival.Began(migration.Bare(slices.Concat(rep.Old, rep.Next))))
+	known := migration.Bare(slices.Concat(rep.Old, rep.Next))
+	all := <-listConnections(ctx, g, rep.Survival.Began(known))
 	flows, err := netstate.Flows(d.Guest)
 	if all.err != nil || err != nil || all.Omitted > 0 {
 		return
@@ -111,6 +128,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 		next, kept = nil, migration.Bare(given)
 	}
 	s.Follow(all.List, flows, next, kept, home, now)
+	s.FollowBeside(all.List, migration.Bare(rep.Old), beside(ctx, g, all.List, known), last)
 	if before[migration.Tunnelled] != s.Tunnelled || last && len(kept) > 0 { // by where their ends are it is judged who is lost (settleSurvival)
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -256,5 +257,46 @@ func TestLivesOnWhatWasMeant(t *testing.T) {
 		if s := rec.Snapshot().Survival; (s.Tunnelled == 1) != c.lives {
 			t.Errorf("it works on %v: %+v", c.works, s)
 		}
+	}
+}
+
+// TestThirdNIC: a connection that a NIC of the guest carries which no migration touches is told to live, wherever it
+// began, as the guest lands and as what leads to its old address ends.
+func TestThirdNIC(t *testing.T) {
+	old, third := netip.MustParseAddrPort("10.1.1.10:80"), netip.MustParseAddrPort("172.16.0.10:80")
+	all := []guest.Connection{
+		{Kind: guest.KindMPTCP, Local: old, Remote: netip.MustParseAddrPort("198.18.0.9:4000"), Working: []netip.AddrPort{third}},
+		{Kind: guest.KindMPTCP, Local: third, Remote: netip.MustParseAddrPort("198.18.0.9:4001"), Working: []netip.AddrPort{third}},
+	}
+	info := guest.Info{NICs: []guest.NIC{
+		{MAC: "52:54:00:00:00:01", Addrs: []netip.Prefix{netip.PrefixFrom(old.Addr(), 24)}}, {MAC: "52:54:00:00:00:03", Addrs: []netip.Prefix{netip.PrefixFrom(third.Addr(), 24)}},
+	}}
+	connections := func(_ context.Context, _ string, raw json.RawMessage) (any, error) {
+		var ask struct{ Addrs []netip.Addr }
+		err := json.Unmarshal(raw, &ask)
+		out, lerr := listed{all: all}.Connections(t.Context(), ask.Addrs...)
+		return out, errors.Join(err, lerr)
+	}
+	g := talking(t, map[string]guest.Handler{"connections": connections, "info": answers(info, nil)})
+	m := landing(t, g)
+	before := guest.Connections{List: slices.Clone(all)}
+	before.List[1].Working = append(before.List[1].Working, old)
+	was := make(chan listing, 1)
+	was <- listing{Connections: before}
+	m.work.listedBefore, m.work.joins = was, &guest.Joins{}
+	m.survive(t.Context())
+	if s := m.rec.Snapshot().Survival; s.Moved != 2 || *s.Connections[0].Now != third || s.Connections[0].Why == "" {
+		t.Errorf("as it landed: %+v", s)
+	}
+	a, leased, d := leasing(t)
+	leased.Remember(func(h *care.Held) { h.Description.NICs = g.Held().Description.NICs })
+	leased.SpeakBy(g.Channel())
+	held := []migration.Address{{Prefix: netip.PrefixFrom(old.Addr(), 24)}}
+	s := record.Judge{Held: migration.Bare(held), Kept: true}.Survive(before, guest.Connections{List: before.List[1:]})
+	a.records.Find(d.ID).Edit(func(r *record.Report) { r.Survival, r.Old = s, held })
+	a.followSurvival(t.Context(), leased, *d, true)
+	a.settleSurvival(*d, true)
+	if s := a.records.Find(d.ID).Snapshot().Survival; s.Moved != 1 || s.Lost != 0 {
+		t.Errorf("as the lease ended: %+v", s)
 	}
 }

@@ -30,6 +30,18 @@ func OwnNIC(d config.Description, mac string) bool {
 	return slices.ContainsFunc(d.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, mac) })
 }
 
+// Beside are the addresses that a guest has on NICs which no migration of it touches: those of none that d names.
+func Beside(d config.Description, info guest.Info) (out []netip.Addr) {
+	for _, nic := range info.NICs {
+		for _, p := range nic.Addrs {
+			if !OwnNIC(d, nic.MAC) {
+				out = append(out, p.Addr())
+			}
+		}
+	}
+	return out
+}
+
 // Owned are the addresses that a guest which is adopted has on each of its NICs: those that its
 // description names, or else those of this site's subnet but for temporary ones: these run out, and it makes itself others.
 func Owned(network config.Network, d config.Description, info guest.Info) [][]netip.Prefix {

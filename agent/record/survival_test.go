@@ -91,6 +91,45 @@ func TestSurvive(t *testing.T) {
 	}
 }
 
+// TestBeside: a connection that works by a NIC of the guest which no migration touches is not lost with the old address,
+// nor does it end with the tunnel; as long as the old address works as well, which of the two carries it is not known.
+func TestBeside(t *testing.T) {
+	old, next, third := port("10.1.1.10:80"), port("10.2.1.10:80"), port("172.16.0.10:80")
+	began := func(local netip.AddrPort, works ...netip.AddrPort) guest.Connections {
+		return guest.Connections{List: []guest.Connection{{Kind: guest.KindMPTCP, Local: local, Remote: port("198.18.0.1:1"), Working: works}}}
+	}
+	const moved, stays = "moved: " + besideIt, "tunnelled: it was left on its old address"
+	for name, c := range map[string]struct {
+		local       netip.AddrPort
+		works       []netip.AddrPort
+		kept        bool
+		want, later string // later: as the tunnel ends
+	}{
+		"it began on the old address":               {old, []netip.AddrPort{third}, false, moved, moved},
+		"and that is kept for another one":          {old, []netip.AddrPort{third}, true, moved, moved},
+		"it began there":                            {third, []netip.AddrPort{third}, false, moved, moved},
+		"it has both":                               {old, []netip.AddrPort{old, third}, true, stays, moved},
+		"it has both, and the old one is withdrawn": {old, []netip.AddrPort{old, third}, false, moved, moved},
+		"it has followed, too":                      {old, []netip.AddrPort{third, next}, false, "moved: ", "moved: "},
+		"it works on what nobody knows":             {old, []netip.AddrPort{port("10.7.1.10:80")}, false, "lost: its old address was withdrawn", "lost: its old address was withdrawn"},
+	} {
+		o := Judge{Held: []netip.Addr{old.Addr()}, Next: []netip.Addr{next.Addr()}, Beside: []netip.Addr{third.Addr()}, Kept: c.kept, Joins: &guest.Joins{}}
+		s := o.Survive(began(c.local, old), began(c.local, c.works...))
+		now := fates(s)
+		s.FollowBeside(began(c.local, c.works...).List, o.Held, o.Beside, false)
+		if again := fates(s); now[0] != c.want || again[0] != c.want {
+			t.Errorf("%s: %q, and then %q; want %q", name, now, again, c.want)
+		}
+		s.FollowBeside(began(c.local, c.works...).List, o.Held, o.Beside, true)
+		if last := fates(s); last[0] != c.later {
+			t.Errorf("%s: %q as its tunnel ends, want %q", name, last, c.later)
+		}
+		if at := s.Connections[0].Now; c.later == moved && (at == nil || *at != third) || s.Moved+s.Lost != 1 {
+			t.Errorf("%s: it works on %v, %+v", name, at, s)
+		}
+	}
+}
+
 // TestFollowSurvival: what was tunnelled ends, or follows late, or is still there.
 func TestFollowSurvival(t *testing.T) {
 	old, next := port("10.1.1.10:80"), port("10.2.1.10:80")
