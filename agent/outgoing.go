@@ -296,6 +296,7 @@ func (m *outgoing) inDoubt() {
 	if m.rec.Snapshot().Outcome == migration.InDoubt {
 		return
 	}
+	m.countWire() // the last count may be of before the guest was stopped
 	m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
 	m.a.metrics.Outcome(migration.AtSource, migration.InDoubt, nil)
 }

@@ -12,8 +12,8 @@ import (
 
 // What a report has come to outlives its agent, with the journal. It is taken down where nobody
 // waits for it: as the switch begins, and while a copy goes on in it, the guest runs still, and from the
-// moment at which it runs at the destination. What is written between the two has it as it was then. Before
-// the switch it is what was sent so far, and no more: of all else the next try begins anew.
+// moment at which it runs at the destination, or is in doubt. What is written between the two has it as it
+// was then. Before the switch it is what was sent so far, and no more: of all else the next try begins anew.
 
 // mostFigures bounds what a journal's record has of a report, bytes.
 const mostFigures = 256 << 10
@@ -24,6 +24,8 @@ func (m *outgoing) figures(next migration.Source) json.RawMessage {
 	switch {
 	case next.Epoch != m.state.Epoch && !next.Taken: // it begins, or begins again
 		m.kept = m.sentSoFar()
+	case next.InDoubt && !m.state.InDoubt: // for however long: what the last of memory took is known to no other record
+		m.takeDown(next)
 	case next.Course == m.state.Course && next.At == m.state.At: // the same is tried again
 	case next.Course == migration.Forward && (at == migration.Flip || at == migration.AwaitLanding || at == migration.CleanSource),
 		next.Course == migration.Ended && next.Outcome == migration.Completed:
@@ -51,7 +53,7 @@ func (m *outgoing) sentSoFar() json.RawMessage {
 
 // takeDown makes of the report what is kept from next on.
 func (m *outgoing) takeDown(next migration.Source) {
-	m.countWire() // the guest runs, here or there
+	m.countWire() // the guest runs, here or there, or nobody knows where
 	if next.Released() {
 		m.noteDataPath()
 	}

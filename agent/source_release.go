@@ -111,6 +111,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *talk.ReleaseAnswer, f
 		what = "release?wait=50ms" // whatever the answer, soon
 	}
 	if m.state.InDoubt {
+		m.countWire()
 		m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
 	}
 	idle := policy.Standstill{Patience: m.a.config.Patience}

@@ -180,7 +180,7 @@ func (r *run) fillBytes(out *report.Migration, rep *record.Report) {
 		noBytes(out, "it had not begun to send memory or disks, from when on bytes are counted")
 	case rep.Outcome == "": // what it has was written down on the way
 		noBytes(out, "it had no end when its source's agent was asked last, and bytes are told at the end")
-	case rep.Outcome == migration.InDoubt: // as they were before the guest was let go
+	case rep.Outcome == migration.InDoubt: // as of when the agent looked last
 		noBytes(out, "it is in doubt, and bytes are told at the end")
 	case rep.WireBytes == nil:
 		out.DiskWireBytes = &rep.DiskBytes
