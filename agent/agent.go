@@ -216,6 +216,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	}
 	lost := a.readopt(ctx)
 	a.restoreDetours(ctx)
+	a.resumeLeaseEnds() // before any ends anew
 	a.endAstray(ctx)
 	a.dropStrays()
 	a.resumeMigrations(ctx, lost)

@@ -100,6 +100,7 @@ func (a *Agent) endSome(ctx context.Context, g *guests.Guest, d detour.Detour, e
 		}
 	}
 	if d.NeedsNoTunnel() {
+		a.willEnd(d)
 		defer a.tunnelEnded(d)
 	}
 	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {

@@ -36,14 +36,17 @@ func (e *ending) Check() error {
 	return nil
 }
 
-// path is where it is kept: by the detour's id, or what is made of one that is too long for a file's name, as two long
-// names of hosts are in it.
-func (e ending) path(a *Agent) string {
-	name := e.Detour
+// path is where it is kept.
+func (e ending) path(a *Agent) string { return detourFile(a, "ended", e.Detour) }
+
+// detourFile is a file of a directory in STATE that is of a detour: by its id, or what is made of one that is too long
+// for a file's name, as two long names of hosts are in it.
+func detourFile(a *Agent, dir, id string) string {
+	name := id
 	if len(name+".json") > 255 { // NAME_MAX
 		name = fmt.Sprintf("%s-%x", migrationOf(name), sha256.Sum256([]byte(name)))
 	}
-	return a.config.StatePath("ended", name+".json")
+	return a.config.StatePath(dir, name+".json")
 }
 
 // endLaterEvery is between tries to end a detour's other end at first; each makes it twice as long, up to

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -290,8 +291,10 @@ func (a *Agent) endDetour(ctx context.Context, d detour.Detour) error {
 
 // endDetourIf is endDetour for one of which over says so as it is then.
 func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*detour.Detour) bool) error {
+	a.willEnd(d)
 	gone, err := a.detours.RemoveIf(ctx, d.ID, over)
 	if !gone {
+		a.endTold(d)
 		return err
 	}
 	a.book.Leave(d.Guest, d.LedAway()...)
@@ -302,6 +305,14 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 // tunnelEnded writes down that nothing takes the tunnels of a detour's migration any more, and tells of it, once: as
 // the last of its ways has ended, where a home sends by another than it did.
 func (a *Agent) tunnelEnded(d detour.Detour) {
+	if rep, known := a.records.Report(migrationOf(d.ID)); !known || rep.TunnelDown == 0 { // else before what was at home beside that
+		a.tellTunnelEnded(d)
+	}
+	a.endTold(d)
+}
+
+// tellTunnelEnded is tunnelEnded also where it was written down already.
+func (a *Agent) tellTunnelEnded(d detour.Detour) {
 	id := migrationOf(d.ID)
 	if slices.ContainsFunc(a.detours.List(d.Guest), func(o detour.Detour) bool {
 		return o.ID != d.ID && migrationOf(o.ID) == id && o.Leased && !o.NeedsNoTunnel()
@@ -311,10 +322,7 @@ func (a *Agent) tunnelEnded(d detour.Detour) {
 	now, plan := time.Now().UnixNano(), migration.Plan{ID: id, Guest: d.Guest}
 	if rec, err := a.records.Kept(id); err == nil {
 		rep := rec.Snapshot()
-		if rep.TunnelDown != 0 {
-			return // before what was at home beside that
-		}
-		now, plan = rec.Now(), rep.Plan()
+		now, plan = cmp.Or(rep.TunnelDown, rec.Now()), rep.Plan()
 	}
 	a.records.Amend(id, func(r *record.Report) { r.TunnelDown = now })
 	switch rec := a.records.Find(id); {

@@ -285,9 +285,11 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 		}
 	})
 	for id, lease := range ends {
+		d := detour.Detour{ID: id, Guest: m.plan.Guest, Leased: lease}
+		m.a.willEnd(d)
 		err = errors.Join(err, m.a.detours.Remove(ctx, id))
 		if lease {
-			m.a.tunnelEnded(detour.Detour{ID: id, Guest: m.plan.Guest, Leased: true})
+			m.a.tunnelEnded(d)
 		}
 	}
 	for _, addr := range m.plan.Held {
