@@ -15,6 +15,7 @@ import (
 	"godwit/agent/outside"
 	"godwit/internal/lists"
 	"godwit/migration"
+	"godwit/vm/guest"
 )
 
 // guardEvery is how often the next addresses are asked for again while memory is
@@ -47,6 +48,9 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 			}
 		}
 		m.rec.Note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
+		if joins := m.work.joins; joins != nil { // to what is another's
+			m.work.joins = &guest.Joins{Endpoints: joins.Endpoints}
+		}
 		m.changeNext(func(all []migration.Address) {
 			all[i].Prefix, all[i].Public = netip.PrefixFrom(addr, subnet.Prefix.Bits()), n.Seen(addr)
 		})

@@ -179,8 +179,11 @@ func (m *incoming) follow(ctx context.Context) error {
 	g := m.work.guest
 	heard := m.hearLater(ctx)
 	for try := 1; ; try++ {
-		err := m.rec.Timed("connections follow", func() (err error) {
-			m.work.joins, err = m.awaitJoin(ctx)
+		err := m.rec.Timed("connections follow", func() error {
+			joins, err := m.awaitJoin(ctx)
+			if err == nil {
+				m.work.joins = joins.Since(m.work.joins)
+			}
 			return err
 		})
 		if try == 1 {

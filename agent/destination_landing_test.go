@@ -105,3 +105,57 @@ func TestHandoverThatCannotBeWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestHandoverGoesOn: a handover of which any one step fails once is done by its next try, and tells of all that
+// followed: what had joined in the first one may have nothing on the old addresses any more.
+func TestHandoverGoesOn(t *testing.T) {
+	steps := []string{"configure", "await_join", "make_main", "users", "retire", "retire for good"}
+	for breaks, step := range append(steps, "none") {
+		withdrawn, tried := false, map[string]int{}
+		does := func(name string, value func() any) guest.Handler {
+			return func(_ context.Context, _ string, raw json.RawMessage) (any, error) {
+				var p struct{ Stay bool }
+				if err := json.Unmarshal(raw, &p); err != nil {
+					return nil, err
+				}
+				if name == "retire" && !p.Stay {
+					name = "retire for good"
+				}
+				out := value() // what it does may be done by half
+				if tried[name]++; name == step && tried[name] == 1 {
+					return nil, errors.New("refused")
+				}
+				return out, nil
+			}
+		}
+		joins := func() any {
+			if withdrawn {
+				return guest.Joins{Total: 1, Unable: []guest.Unable{{Why: "its limits"}}}
+			}
+			return guest.Joins{Total: 4, Joined: 3, Unable: []guest.Unable{{Why: "its limits"}}, Endpoints: []uint8{9, 10}}
+		}
+		nothing := func() any { return struct{}{} }
+		m := landing(t, talking(t, map[string]guest.Handler{
+			"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil), "make_main": does("make_main", nothing),
+			"configure": does("configure", func() any { return guest.Configured{EndpointIDs: []uint8{7}} }), "await_join": does("await_join", joins),
+			"users": does("users", func() any { return guest.Users{TCP: 2} }), "retire": does("retire", func() any { withdrawn = true; return struct{}{} }),
+		}))
+		m.plan.Next[0].Endpoint = 7
+		m.a.detours = detour.New(m.a.config.StatePath("detours.json"), config.Network{}, map[string]*detour.Detour{})
+		m.rec.Edit(func(r *record.Report) { r.FirstTick = &record.Tick{} })
+		err := m.adopt(t.Context())
+		if (err == nil) != (breaks == len(steps)) {
+			t.Fatalf("%s: %v", step, err)
+		}
+		if err != nil {
+			err = m.adopt(t.Context())
+		}
+		h, s := m.work.guest.Held(), m.work.survey
+		if err != nil || s == nil || s.Total != 6 || s.Moved != 3 || s.Tunnelled != 3 || len(s.Unable) != 1 {
+			t.Errorf("%s: %v, %+v", step, err, s)
+		}
+		if has := migration.Bare(h.Addresses); h.Active != 1 || h.Endpoint != 10 || !slices.Equal(has, migration.Bare(slices.Concat(m.plan.Next, m.plan.Held))) {
+			t.Errorf("%s: it has %v by NIC %d, and endpoints up to %d", step, has, h.Active, h.Endpoint)
+		}
+	}
+}

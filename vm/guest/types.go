@@ -2,6 +2,7 @@ package guest
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -149,6 +150,21 @@ type Joins struct {
 	// Endpoints are the ids that were used up by announcing again: to be named to
 	// Retire at the next move.
 	Endpoints []uint8 `json:"endpoints,omitempty"`
+}
+
+// Since is j for all of a handover, of which before is an earlier try; nil: there was none. What had joined by then,
+// and whose subflows on the old addresses were closed since, is none of j's.
+func (j Joins) Since(before *Joins) *Joins {
+	if before == nil {
+		return &j
+	}
+	behind := len(j.Unable) + j.Omitted
+	j.Ended += before.Ended
+	j.Joined = max(j.Joined, before.Total-j.Ended-behind)
+	j.Total = j.Joined + j.Ended + behind
+	kept := slices.DeleteFunc(slices.Clone(before.Endpoints), func(id uint8) bool { return slices.Contains(j.Endpoints, id) })
+	j.Endpoints = append(kept, j.Endpoints...)
+	return &j
 }
 
 // Unable is a connection that stays on its old address.
