@@ -29,5 +29,5 @@ func TestPageReadsTheDataPath(t *testing.T) {
 		}
 	}
 	within("data_path", fields(report.DataPath{}), fields(record.DataPath{LargestQueue: 1, LargestSpill: 1, Opaque: "x"}))
-	within("data_path.paths", fields(report.PathShare{}), fields(record.PathRate{Last: "x"}))
+	within("data_path.paths", fields(report.PathShare{}), fields(record.PathRate{Last: "x", Unopened: true}))
 }

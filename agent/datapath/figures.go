@@ -28,7 +28,7 @@ func Figures(s proxy.Stats, longestQueue int64) *record.DataPath {
 	}
 	for _, p := range s.Paths {
 		out.Paths = append(out.Paths, record.PathRate{
-			Path: p.Path, Lanes: p.Lanes, Bytes: p.Acked, Rate: p.Rate, Carries: &p.Carries, RTTMS: float64(p.RTT.Microseconds()) / 1000, Died: p.Died, Last: p.Last,
+			Path: p.Path, Lanes: p.Lanes, Bytes: p.Acked, Rate: p.Rate, Carries: &p.Carries, RTTMS: float64(p.RTT.Microseconds()) / 1000, Died: p.Died, Unopened: !p.Stood, Last: p.Last,
 		})
 	}
 	return out

@@ -39,12 +39,12 @@ func TestLeftIsNotNothing(t *testing.T) {
 	}
 }
 
-// TestFiguresTellWhatPathsCarry: now, beside what they can.
+// TestFiguresTellWhatPathsCarry: now, beside what they can; and whether they ever did.
 func TestFiguresTellWhatPathsCarry(t *testing.T) {
 	var s proxy.Stats
-	s.Paths = []paths.Path{{Path: "a", Lanes: 1, Rate: 9, Carries: 4}, {Path: "b", Lanes: 1, Rate: 8}}
+	s.Paths = []paths.Path{{Path: "a", Lanes: 1, Rate: 9, Carries: 4, Stood: true}, {Path: "b", Lanes: 1, Rate: 8}}
 	d := Figures(s, 0)
-	if a, b := d.Paths[0], d.Paths[1]; a.Rate != 9 || *a.Carries != 4 || b.Rate != 8 || *b.Carries != 0 {
+	if a, b := d.Paths[0], d.Paths[1]; a.Rate != 9 || *a.Carries != 4 || b.Rate != 8 || *b.Carries != 0 || a.Unopened || !b.Unopened {
 		t.Errorf("%+v, %+v", a, b)
 	}
 }

@@ -165,14 +165,15 @@ type DataPath struct {
 
 // PathRate is one path of it.
 type PathRate struct {
-	Path    string  `json:"path"`
-	Lanes   int     `json:"lanes"`             // that work
-	Bytes   int64   `json:"bytes"`             // of frames that arrived first over it
-	Rate    int64   `json:"rate"`              // bytes per second that it can carry
-	Carries *int64  `json:"carries,omitempty"` // that it does now, also where a limit lets it carry less; null: an agent of before that tells
-	RTTMS   float64 `json:"rtt_ms"`
-	Died    int     `json:"died"` // lanes that did
-	Last    string  `json:"last,omitempty"`
+	Path     string  `json:"path"`
+	Lanes    int     `json:"lanes"`             // that work
+	Bytes    int64   `json:"bytes"`             // of frames that arrived first over it
+	Rate     int64   `json:"rate"`              // bytes per second that it can carry
+	Carries  *int64  `json:"carries,omitempty"` // that it does now, also where a limit lets it carry less; null: an agent of before that tells
+	RTTMS    float64 `json:"rtt_ms"`
+	Died     int     `json:"died"`               // lanes that did
+	Unopened bool    `json:"unopened,omitempty"` // none has worked, but spare ones
+	Last     string  `json:"last,omitempty"`
 }
 
 // now is what it carries, as far as is told.

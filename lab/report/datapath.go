@@ -30,10 +30,11 @@ type DataPath struct {
 
 // PathShare is what one path carried.
 type PathShare struct {
-	Path  string `json:"path"`
-	Bytes int64  `json:"bytes"`
-	Died  int64  `json:"died"`
-	Last  string `json:"last"`
+	Path     string `json:"path"`
+	Bytes    int64  `json:"bytes"`
+	Died     int64  `json:"died"`
+	Unopened bool   `json:"unopened"`
+	Last     string `json:"last"`
 }
 
 // dataPath reads the migration's data_path; nil where there is none.
@@ -192,7 +193,12 @@ func (d *DataPath) pathTable(r *Report, m *Migration) table {
 			mean = cell{Text: rate(float64(p.Bytes) * 8 / 1e6 / took), Class: "num"}
 		}
 		broke := cell{Text: "never", Class: "mute"}
-		if p.Died > 0 {
+		switch {
+		case p.Unopened && p.Last != "":
+			broke = cell{Text: "never opened", Class: "bad"}
+		case p.Unopened: // nothing was told of why not, as where all was there sooner
+			broke.Text = "never opened"
+		case p.Died > 0:
 			broke = cell{Text: oneline.Many(int(p.Died), "time"), Class: "bad"}
 		}
 		t.Rows = append(t.Rows, []cell{{Text: p.Path, Color: pathColor(r, p.Path)}, {Text: bytesText(float64(p.Bytes)), Class: "num"},

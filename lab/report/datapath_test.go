@@ -77,6 +77,22 @@ func TestDataPathShows(t *testing.T) {
 	}
 }
 
+// TestUnopenedPath: of a path that never opened it is not said that it never broke; of one that opened at last, it is.
+func TestUnopenedPath(t *testing.T) {
+	for want, p := range map[string]PathShare{
+		"never mute":        {Last: "connection refused, at first"},
+		"never opened bad":  {Unopened: true, Died: 1, Bytes: 4096, Last: "no route to host"},
+		"never opened mute": {Unopened: true},
+		"2 times bad":       {Died: 2, Last: "i/o timeout"},
+	} {
+		d := &DataPath{Paths: []PathShare{p}}
+		row := d.pathTable(&Report{}, &Migration{}).Rows[0]
+		if got := row[4].Text + " " + row[4].Class; got != want {
+			t.Errorf("%+v: %s, want %s", p, got, want)
+		}
+	}
+}
+
 // TestDataPathBars: both bars have one scale, and what has no bytes has no piece.
 func TestDataPathBars(t *testing.T) {
 	r := sampleLanes()
