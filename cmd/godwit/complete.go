@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/api"
 	"godwit/agent/record"
+	"godwit/internal/lists"
 	"godwit/migration"
 )
 
@@ -27,6 +28,37 @@ func guestNames(ctx context.Context, client *api.Client) ([]string, error) {
 		out = append(out, g.Name)
 	}
 	return out, err
+}
+
+// endedNames are the guests that have ended on the agent's host, of which it knows what they were.
+func endedNames(ctx context.Context, client *api.Client) ([]string, error) {
+	all, err := client.Ended(ctx)
+	var out []string
+	for _, e := range all {
+		out = append(out, e.Description.Name+"\tended: "+e.Why)
+	}
+	return out, err
+}
+
+// heldNames are the guests under care, and those that have ended.
+func heldNames(ctx context.Context, client *api.Client) ([]string, error) {
+	out, err := guestNames(ctx, client)
+	ended, _ := endedNames(ctx, client) // an agent of an older release knows of none
+	return append(out, ended...), err
+}
+
+// awayNames are the guests that are not here, and for which the host has a tunnel.
+func awayNames(ctx context.Context, client *api.Client) ([]string, error) {
+	here, err := guestNames(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	all, err := client.Tunnels(ctx)
+	var out []string
+	for _, use := range all {
+		out = append(out, use.Guest)
+	}
+	return lists.Without(out, here), err
 }
 
 // places are the sites and hosts that a guest may go to.
@@ -87,7 +119,24 @@ func completes(c *cobra.Command, kinds ...kind) *cobra.Command {
 	return c
 }
 
-// completesFlag is the same for the value of a flag.
+// completesAs is completes where a flag says of what kind a command's one argument is; without it, nil is a file.
+func completesAs(c *cobra.Command, flag *bool, with, without kind) {
+	c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		of := without
+		if *flag {
+			of = with
+		}
+		switch {
+		case len(args) > 0:
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		case of == nil:
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return asked(c, of), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completesFlag is completes for the value of a flag.
 func completesFlag(c *cobra.Command, flag string, of kind) {
 	complete := func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return asked(c, of), cobra.ShellCompDirectiveNoFileComp

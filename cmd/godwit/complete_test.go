@@ -35,23 +35,39 @@ func TestCompletion(t *testing.T) {
 		"history --show":         "m-00000001 m-00000002",
 		"migrate web b --tunnel": strings.Join(migration.Tunnels, " "),
 	} {
-		var out bytes.Buffer
-		typed := strings.Fields(line)
-		at := len(typed)
-		if strings.HasPrefix(typed[at-1], "--") {
-			at--
+		offers(t, socket, line, want)
+	}
+	ended := withEnded(t, anEnd())
+	for line, want := range map[string]string{
+		"guest forget":                "mail web",
+		"guest forget web":            "",
+		"guest forget --away":         "gone",
+		"guest describe --ended":      "mail",
+		"guest describe --ended mail": "",
+	} {
+		offers(t, ended, line, want)
+	}
+}
+
+// offers checks what a shell is offered after line.
+func offers(t *testing.T, socket, line, want string) {
+	t.Helper()
+	var out bytes.Buffer
+	typed := strings.Fields(line)
+	at := len(typed)
+	if strings.HasPrefix(typed[at-1], "--") {
+		at--
+	}
+	words := slices.Concat([]string{"__complete"}, typed[:at], []string{"--socket=" + socket}, typed[at:], []string{""})
+	status := run(words, &out, io.Discard)
+	var got []string
+	for _, l := range strings.Split(out.String(), "\n") {
+		if name, _, _ := strings.Cut(l, "\t"); name != "" && !strings.HasPrefix(name, ":") {
+			got = append(got, name)
 		}
-		words := slices.Concat([]string{"__complete"}, typed[:at], []string{"--socket=" + socket}, typed[at:], []string{""})
-		status := run(words, &out, io.Discard)
-		var got []string
-		for _, l := range strings.Split(out.String(), "\n") {
-			if name, _, _ := strings.Cut(l, "\t"); name != "" && !strings.HasPrefix(name, ":") {
-				got = append(got, name)
-			}
-		}
-		if strings.Join(got, " ") != want || status != exitDone {
-			t.Errorf("%s: %v, want %s; status %d", line, got, want, status)
-		}
+	}
+	if strings.Join(got, " ") != want || status != exitDone {
+		t.Errorf("%s: %v, want %s; status %d", line, got, want, status)
 	}
 }
 
@@ -99,6 +115,7 @@ func TestCompletionOfTheProgram(t *testing.T) {
 		{"history", "", nothing},
 		{"lab run", "", files},
 		{"guest describe", "", files}, // a socket's path
+		{"guest describe x.sock", "", nothing},
 		{"help lab", "check down faults random run selftest up", nothing},
 		{"help migrate", "", nothing},
 		{"bench handover --variants", "godwit fresh moved mptcp tunnel", nothing},

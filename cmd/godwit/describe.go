@@ -44,6 +44,7 @@ func newDescribe() *cobra.Command {
 	}
 	c.Flags().StringVar(&name, "name", "", "name of the guest (default: what its QEMU calls it, or guest)")
 	c.Flags().BoolVar(&ended, "ended", false, "of the guest of that name that has ended on this host")
+	completesAs(c, &ended, endedNames, nil)
 	return c
 }
 

@@ -27,7 +27,7 @@ func newGuest() *cobra.Command {
 			Use: "adopt FILE", Short: "take a guest that runs already under care, by its description",
 			Example: "  godwit guest adopt web.yaml", Args: argsExactly(1, "a description file"), RunE: adopt,
 		},
-		completes(newForget(), guestNames),
+		newForget(),
 	)
 	return c
 }
@@ -65,6 +65,7 @@ func newForget() *cobra.Command {
 		Args:    argsExactly(1, "a guest's name"),
 	}
 	away := c.Flags().Bool("away", false, "of a guest that left this host and runs nowhere any more: end what leads its addresses there")
+	completesAs(c, away, awayNames, heldNames)
 	c.RunE = onAgent(func(c *cobra.Command, client *api.Client, args []string) error {
 		if *away {
 			return forgetAway(c, client, args[0])

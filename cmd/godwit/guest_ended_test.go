@@ -33,7 +33,7 @@ func anEnd() care.Ended {
 	}
 }
 
-// withEnded is an agent that has guest web, and knows how these ended.
+// withEnded is an agent that has guest web, leads addresses of guest gone away, and knows how these ended.
 func withEnded(t *testing.T, ended ...care.Ended) (socket string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -46,6 +46,7 @@ func withEnded(t *testing.T, ended ...care.Ended) (socket string) {
 	ok := func(string) int { return http.StatusOK }
 	answer("GET /v1/host", ok, api.HostInfo{Host: "a-1", Guests: []api.GuestInfo{{Name: "web"}}})
 	answer("GET /v1/ended", ok, ended)
+	answer("GET /v1/tunnels", ok, []api.TunnelUse{{Guest: "web"}, {Guest: "gone"}})
 	unknown := migration.Problem{Code: migration.CodeUnknownGuest, Text: "guest: not under care"}
 	answer("POST /v1/guests/{name}/forget", func(string) int { return http.StatusNotFound }, unknown)
 	answer("DELETE /v1/ended/{name}", func(name string) int {
