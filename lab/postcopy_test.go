@@ -1,11 +1,15 @@
 package lab
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/hook"
 	"godwit/agent/record"
+	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -38,6 +42,46 @@ func (p *trial) starves(host, id string, least uint64) record.Report {
 	}
 }
 
+// Bandwidths (bit/s) at which some thousand pages take many seconds, and at which hardly one comes.
+const lateRate, heldRate = 8_000_000, 8_000
+
+// followsSlowly begins a migration of web that is limited once its copy is over and its guest is about to be stopped:
+// what follows that comes as slowly, however busy this machine is.
+func (p *trial) followsSlowly(from string, req migration.Request) (id string) {
+	p.Helper()
+	asks := filepath.Join(p.hookDir(from), "asks")
+	remove := p.script(from, migration.PreSourceSuspend, slows, "touch "+asks+"; while [ -e "+asks+" ]; do sleep 0.05; done")
+	defer remove()
+	client := p.w.agents[from].client
+	id, err := client.Migrate(p.Context(), req)
+	p.must(err)
+	for limit := need.Patient(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(asks); err == nil {
+			break
+		}
+		if limit.Over() {
+			rep, err := client.Report(p.Context(), id)
+			p.Fatalf("migration %s: its guest is not about to be stopped: %s, %v, %+v, %v", id, rep.Outcome, rep.Problem, rep.Phases, err)
+		}
+	}
+	p.must(client.SetBandwidth(p.Context(), id, lateRate))
+	p.must(os.Remove(asks))
+	return id
+}
+
+// slows is the hook by which that waits.
+const slows = "10-slows"
+
+// holdsPages has no page come any more of a migration to a host, until it is limited otherwise: some are missing there
+// then.
+func (p *trial) holdsPages(from, to, id string) {
+	p.Helper()
+	p.must(p.w.agents[from].client.SetBandwidth(p.Context(), id, heldRate))
+	if rep, err := p.w.agents[to].client.Report(p.Context(), id); err != nil || rep.MemoryDone != 0 {
+		p.Fatalf("migration %s: all pages had come before they were held: %+v, %v", id, rep.PostCopy, err)
+	}
+}
+
 // patterns lets the guest check every page that it wrote.
 func (p *trial) patterns(host, name string) {
 	p.Helper()
@@ -51,7 +95,9 @@ func (p *trial) patterns(host, name string) {
 // TestPostcopyOutlivesAgents kills agents in the middle of post-copy, as a guest goes there
 // and back. It ends whole at the destination each time, and its connection survives.
 func TestPostcopyOutlivesAgents(t *testing.T) {
-	p := newTrial(t, postcopyWorld, func(string, *config.Config) {})
+	p := newTrial(t, postcopyWorld, func(_ string, c *config.Config) {
+		c.Hooks.Files = []hook.File{{Name: slows, Timeout: time.Minute}}
+	})
 	p.ticks("phone", "web")
 	from, to := "montreal", "sanjose"
 	kill := func(hosts ...string) {
@@ -72,11 +118,11 @@ func TestPostcopyOutlivesAgents(t *testing.T) {
 		{"both agents are killed", "postcopy", func() { kill(from, to) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			id, err := p.w.agents[from].client.Migrate(t.Context(), migration.Request{
-				Guest: "web", To: to, Mode: c.mode, Transfer: "lanes", Downtime: 200 * time.Millisecond})
-			p.must(err)
+			id := p.followsSlowly(from, migration.Request{Guest: "web", To: to, Mode: c.mode, Transfer: "lanes", Downtime: 200 * time.Millisecond})
 			before := p.starves(to, id, 1000)
+			p.holdsPages(from, to, id)
 			c.hurt()
+			p.must(p.w.agents[from].client.SetBandwidth(t.Context(), id, 0))
 			rep := p.endsOn(from, id, 90*time.Second)
 			t.Logf("%+v; when it was hurt %+v; notes %q", rep.PostCopy, before.PostCopy, rep.Notes)
 			if rep.Outcome != migration.Completed || rep.PostCopy == nil || rep.PostCopy.Refills == 0 {
