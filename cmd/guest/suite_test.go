@@ -64,11 +64,12 @@ func ownHelper(t *testing.T) guest.Channel {
 	return c
 }
 
-// guestAgent is a real qemu-ga on a unix socket.
-func guestAgent(t *testing.T) guest.Channel {
+// guestAgent is a real qemu-ga on a unix socket, started by a command, where one is given.
+func guestAgent(t *testing.T, by ...string) guest.Channel {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "qga.sock")
-	command := exec.Command("qemu-ga", "-m", "unix-listen", "-p", socket, "-t", dir, "-f", filepath.Join(dir, "pid"))
+	words := append(by, "qemu-ga", "-m", "unix-listen", "-p", socket, "-t", dir, "-f", filepath.Join(dir, "pid"))
+	command := exec.Command(words[0], words[1:]...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, end := make(chan error), make(chan struct{})
 	go func() {

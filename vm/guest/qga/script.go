@@ -39,6 +39,7 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 //	                     byte by byte finds no end of a setting's line, and read fails there, having read)
 //	try COMMAND          again and again, for some seconds, until it works
 //	tables ADDR          the tables that our rules lead packets from ADDR to: those that say so, or have a table of ours
+//	owns TABLE           whether a NIC's own addresses are led to it, and not what it keeps for others
 //	lead ADDR TABLE      … make it that one: the new rule stands before others go
 //	unlead ADDR          … make it none, and empty tables that no rule leads to any more
 //	isnic DEVICE         whether it is a NIC; VPNs' devices are none
@@ -64,6 +65,7 @@ nic() { ip -d -o link show | { while read -r i n l; do case "$l " in %[5]s) ;; *
 family() { case $1 in *:*) echo -6;; *) echo -4;; esac; }
 tables() { ip $(family $1) rule show from $1 | while read -r p x a y t r; do case "$p $r " in "%[1]d: "*"proto %[2]d "*) echo $t;;
 	"%[1]d: "*) ! [ $t -ge %[3]d -a $t -lt %[4]d ] 2>/dev/null || echo $t;; esac; done; }
+owns() { [ $1 -lt %[8]d ] || [ $1 -ge %[3]d -a $1 -lt %[9]d ]; }
 lead() { have= more=
 	for t in $(tables $1); do if [ $t = $2 ]; then have=1; else more="${more}rule del from $1 lookup $t priority %[1]d\n"; fi; done
 	[ -n "$have" ] || more="rule add from $1 lookup $2 priority %[1]d protocol %[2]d\n$more"
@@ -97,12 +99,13 @@ mainly() { seen=
 		case "$seen" in *$f*) continue;; esac
 		f4=-4; [ $f = inet ] || f4=-6
 		for t in $(tables ${c%%%%/*}); do
+			owns $t || continue
 			g=$(ip $f4 route show default table $t dev $d | { read -r x y via r; echo $via; })
 			[ -n "$g" ] || continue
 			seen="$seen $f"; default $f4 $g main "src ${c%%%%/*}"; break
 		done
 		go
-	done; }`, rulePriority, guest.RuleProtocol, guest.FirstTable, guest.FirstTable+keepTables+guest.Tables, ofKind(""), ofKind("_slave"), mostEndpoints)
+	done; }`, rulePriority, guest.RuleProtocol, guest.FirstTable, guest.FirstTable+keepTables+guest.Tables, ofKind(""), ofKind("_slave"), mostEndpoints, keepTables, guest.FirstTable+keepTables)
 }
 
 // ofKind is a shell's pattern of links that lie over others, or, by that ending, are parts of those, as ip shows their
@@ -320,9 +323,9 @@ case "$(ip route show default) " in *" dev $d "*) ;; *) mainly;; esac`, hardware
 		// The NIC's own table is that of an address which it was given, of either family.
 		s.line(`own= via=
 for c in $(ip -o addr show dev $d scope global | while read -r n e f c r; do echo $c; done); do
-	for t in $(tables ${c%%%%/*}); do if [ $t -lt %[1]d ] || [ $t -ge %[2]d ] && [ $t -lt %[3]d ]; then own=$t; fi; done
+	for t in $(tables ${c%%%%/*}); do if owns $t; then own=$t; fi; done
 done
-[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, keepTables, guest.FirstTable, guest.FirstTable+keepTables)
+[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`)
 		if gateway.IsValid() {
 			s.line("via=%s", word(gateway))
 		} else {
