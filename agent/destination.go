@@ -55,6 +55,7 @@ type destinationWork struct {
 
 	// of the start
 	started      atomic.Bool    // QEMU was made to run the guest
+	kept         bool           // it has ended, and what it was is kept, or never will be
 	listedBefore <-chan listing // the guest's connections as it woke here
 
 	// of the handover

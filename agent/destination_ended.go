@@ -118,15 +118,20 @@ func (m *incoming) noteEnded(before string) {
 	}
 }
 
-// leaveEnded is leave for a guest that has ended: its disks stay, all else goes.
+// leaveEnded is leave for a guest that has ended: its disks stay, and what it was is kept; all else goes.
 func (m *incoming) leaveEnded(ctx context.Context) error {
 	a, g := m.a, m.work.guest
 	m.noteEnded("the migration was over")
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}
-	a.discard(g)
-	err := a.guests.Forget(g)
+	if !m.work.kept { // once: all this may be repeated
+		why := endOf(g) // by its console, which goes
+		a.discard(g)
+		m.keepEnded(why)
+		m.work.kept = true
+	}
+	var err error
 	for _, d := range a.detours.List(g.Name()) {
 		err = errors.Join(err, a.endOfGone(ctx, d))
 	}

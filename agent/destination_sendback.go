@@ -133,7 +133,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	switch {
 	case g == nil: // nothing was made, and a guest of that name may have such disks here
 	case ran:
-		err = errors.Join(err, m.a.guests.Forget(g), m.setDisksAside())
+		err = errors.Join(err, m.setDisksAside(), m.forgetGivenUp())
 	default:
 		err = errors.Join(err, m.dropDisks())
 	}

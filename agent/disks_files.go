@@ -93,7 +93,7 @@ func (a *Agent) whoseDisk(path string) string {
 // setAside gives a disk's file a name that no migration's disks have, and that `doctor --clean` leaves
 // alone: PATH.WHY.raw, where why ends in the migration's id.
 func setAside(path, why string) (kept string, err error) {
-	kept = strings.TrimSuffix(path, ".raw") + "." + why + ".raw"
+	kept = asidePath(path, why)
 	if _, err := os.Lstat(path); err != nil {
 		return "", err
 	}
@@ -107,6 +107,20 @@ func setAside(path, why string) (kept string, err error) {
 		return "", err
 	}
 	return kept, durable.SyncDir(filepath.Dir(path)) // or a host that loses its power has it by its old name again, and may remove it
+}
+
+func asidePath(path, why string) string { return strings.TrimSuffix(path, ".raw") + "." + why + ".raw" }
+
+// asTheyLie are disks that setDisksAside may have set aside, with the paths that they have.
+func (m *incoming) asTheyLie(disks []vm.Disk) []vm.Disk {
+	disks = slices.Clone(disks)
+	for i := range disks {
+		kept := asidePath(disks[i].Path, m.plan.ID)
+		if _, err := os.Lstat(kept); err == nil {
+			disks[i].Path = kept
+		}
+	}
+	return disks
 }
 
 // removeDisks removes those that are ours, for good: none comes back with a host that loses its power. Others are their

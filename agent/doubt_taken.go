@@ -107,6 +107,9 @@ func (a *Agent) supersede(r *http.Request, ask talk.Undo) (any, error) {
 		if err := a.maybeHere(rep.Guest); err != nil {
 			return nil, err // and the source tells it again
 		}
+		if err := a.endedElsewhere(rep.Guest, rep.ID); err != nil {
+			return nil, err
+		}
 		return declined, nil
 	}
 	if !g.Held().StaysBy(rep.ID, rep.Epoch) { // it came back by another right, or is another of its name

@@ -49,17 +49,23 @@ func (a *Agent) heard(ctx context.Context, g *guests.Guest) error {
 	if h.Unheard == nil {
 		return nil
 	}
-	link, _, err := a.link(h.Unheard.From)
-	var answer talk.CourseAnswer
-	if err == nil {
-		ask, cancel := limits.Heard.On(ctx)
-		err = limits.Says(ask, link.Call(ask, http.MethodGet, urlOf(h.Unheard.Migration, "course"), nil, &answer))
-		cancel()
-	}
+	answer, err := a.courseOf(ctx, *h.Unheard)
 	if err := mayTakeBack(*h.Unheard, answer, err, h.Epoch); err != nil {
 		return err
 	}
 	return a.forgetUnheard(g)
+}
+
+// courseOf asks the host that a guest came from what became of the migration there.
+func (a *Agent) courseOf(ctx context.Context, u care.Unheard) (answer talk.CourseAnswer, err error) {
+	link, _, err := a.link(u.From)
+	if err != nil {
+		return answer, err
+	}
+	ctx, cancel := limits.Heard.On(ctx)
+	defer cancel()
+	err = limits.Says(ctx, link.Call(ctx, http.MethodGet, urlOf(u.Migration, "course"), nil, &answer))
+	return answer, err
 }
 
 func (a *Agent) forgetUnheard(g *guests.Guest) error {
@@ -111,8 +117,15 @@ func (a *Agent) keepAsking(g *guests.Guest) {
 	})
 }
 
-// resumeAsking goes on asking for guests that an earlier agent received.
+// resumeAsking goes on asking for guests that an earlier agent received, also for those that have ended.
 func (a *Agent) resumeAsking() {
+	ended, err := a.guests.UnheardEnded()
+	if err != nil {
+		a.log.Error("guests that have ended", "error", err)
+	}
+	for _, e := range ended {
+		a.askOfEnded(e.Description.Name, e.Epoch, *e.Unheard)
+	}
 	for _, g := range a.guests.All() {
 		if !a.isComing(g.Name()) { // else when it has landed
 			a.keepAsking(g)

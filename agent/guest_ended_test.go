@@ -36,7 +36,7 @@ func endedWeb(t *testing.T, a *Agent) *guests.Guest {
 }
 
 // TestEndedGuestIsKept: what a guest was that has ended where it was under care is kept, however that is found, and the
-// log says so. Of one that ended where it had come to before that was over, or that a person ends, nothing is.
+// log says so. Of one that a person ends nothing is.
 func TestEndedGuestIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*testing.T, *Agent, *guests.Guest)
@@ -58,7 +58,11 @@ func TestEndedGuestIsKept(t *testing.T) {
 			if err := m.leaveEnded(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}, false},
+			if all, err := a.guests.Ended(); len(all) > 0 || err != nil {
+				t.Errorf("before its migration is over: %+v, %v", all, err)
+			}
+			a.guests.Settled(g)
+		}, true},
 		"as it was to leave": {func(t *testing.T, a *Agent, g *guests.Guest) { a.closeSource(leavesAt(t, a, g, migration.SeedDisks)) }, true},
 		"a person ends it": {func(t *testing.T, a *Agent, g *guests.Guest) {
 			if err := a.stopGuest(t.Context(), g); err != nil {
@@ -111,6 +115,8 @@ func TestEndedAsItWasToLeave(t *testing.T) {
 		"it was declined":  {at: migration.Release, why: gone + ", as migration m-00000002 to oslo was under way; it had been let go, and oslo may have newer disks of it, set aside by that migration: oslo has no room"},
 		"it was given up there": {migration.AwaitLanding, true, func(m *outgoing) { m.state.Problem = nil },
 			lost + ", as migration m-00000002 to oslo was under way; it had been let go, and oslo may have newer disks of it, set aside by that migration"},
+		"its pages were lost": {migration.AwaitLanding, true, func(m *outgoing) { m.state.Outcome = migration.Failed },
+			lost + ", as migration m-00000002 to oslo was under way; it had been let go, and oslo may have newer disks of it, set aside by that migration: oslo has no room"},
 		"it runs there":          {migration.SeedDisks, true, func(m *outgoing) { m.runsThere = true }, ""},
 		"it went":                {migration.CleanSource, true, func(m *outgoing) { m.state.Outcome = migration.Completed }, ""},
 		"another of its name is": {migration.SeedDisks, true, func(m *outgoing) { m.aside = true }, ""},

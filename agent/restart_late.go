@@ -156,13 +156,16 @@ func (m *incoming) runAgain(ctx context.Context) {
 	m.run(ctx, m.restart(status))
 }
 
-// forgetLost ends the care of guests whose QEMU is gone, but for those that a migration needs.
+// forgetLost ends the care of guests whose QEMU is gone, but for those that a migration needs, or brings.
 func (a *Agent) forgetLost(lost map[string]*guests.Guest) {
 	for _, gone := range lost {
 		if gone.Migration() != "" || a.journalLeft(gone.Name(), "") != nil {
 			continue // it is forgotten when that ends
 		}
 		a.settleEnded(gone.Name())
+		if a.comesHere(gone.Name()) != nil {
+			continue // it is in doubt whether it ran here: what ends that keeps what it was, or not
+		}
 		a.forgetEndedGuest(gone, endOf(gone))
 	}
 }

@@ -33,9 +33,9 @@ type end struct {
 	over bool // what was written down of it is not there any more: another's is
 }
 
-// ForgetEnded is Forget for a guest that has ended by itself: what it was is kept, and kept says so. Nothing is of one
-// that its source may still take back, nor of our images, whose command is the agent's own. Where it cannot be written
-// down, what was written down of the guest stays: CatchUp tries it again, and so does the next agent.
+// ForgetEnded is Forget for a guest that has ended by itself: what it was is kept, and kept says so, but for our
+// images, whose command is the agent's own. Where it cannot be written down, what was written down of the guest stays:
+// CatchUp tries it again, and so does the next agent.
 func (s *Set) ForgetEnded(g *Guest, why string, now time.Time) (kept bool, err error) {
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -45,10 +45,11 @@ func (s *Set) ForgetEnded(g *Guest, why string, now time.Time) (kept bool, err e
 func (s *Set) forgetEnded(e end) (kept bool, err error) {
 	h, bounded := e.of.Held(), error(nil)
 	err = s.forget(e.of, func() error {
-		if h.Unheard != nil || h.Description.QMP == "" && len(h.Description.Start) == 0 || s.another(e.of) {
+		if h.Description.QMP == "" && len(h.Description.Start) == 0 || s.another(e.of) {
 			return nil
 		}
-		if err := statefile.Write(s.endedPath(e.of.Name()), care.Ended{Description: h.Description, Addresses: h.Addresses, At: e.at, Why: e.why}); err != nil {
+		was := care.Ended{Description: h.Description, Addresses: h.Addresses, At: e.at, Why: e.why, By: h.By, Epoch: h.Epoch, Unheard: h.Unheard}
+		if err := statefile.Write(s.endedPath(e.of.Name()), was); err != nil {
 			if s.unkept[e.of.Name()].of != e.of { // else who saw its end first knew more
 				s.unkept[e.of.Name()] = e
 			}
@@ -88,6 +89,10 @@ func (s *Set) another(g *Guest) bool {
 func (s *Set) DropEnded(name string) (was bool, err error) {
 	s.saving.Lock()
 	defer s.saving.Unlock()
+	return s.dropEndedAll(name)
+}
+
+func (s *Set) dropEndedAll(name string) (was bool, err error) {
 	e, unkept := s.unkept[name]
 	if unkept {
 		delete(s.unkept, name)
@@ -110,11 +115,16 @@ func (s *Set) dropEnded(name string) (was bool, err error) {
 
 // Ended are those that can be read, by name, but for guests that are under care here again, or come.
 func (s *Set) Ended() ([]care.Ended, error) {
+	all, err := s.allEnded()
+	return slices.DeleteFunc(all, func(e care.Ended) bool { return s.NameFree(e.Description.Name) != nil }), err
+}
+
+func (s *Set) allEnded() ([]care.Ended, error) {
 	out := []care.Ended{}
 	paths, err := statefile.Files(s.endedDir())
 	for _, path := range paths {
 		var e care.Ended // what cannot be read, `godwit doctor` tells
-		if statefile.Read(path, &e) == nil && e.Description.Name+".json" == filepath.Base(path) && s.NameFree(e.Description.Name) == nil {
+		if statefile.Read(path, &e) == nil && e.Description.Name+".json" == filepath.Base(path) {
 			out = append(out, e)
 		}
 	}

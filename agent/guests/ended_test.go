@@ -74,14 +74,9 @@ func TestEndedIsKept(t *testing.T) {
 	}
 }
 
-// TestEndedIsNotKept: nothing is kept where the guest may run elsewhere, where another of its name is here by then or
-// comes, nor of our images.
+// TestEndedIsNotKept: nothing is kept where another of its name is here by then or comes, nor of our images.
 func TestEndedIsNotKept(t *testing.T) {
 	for name, before := range map[string]func(s *Set, g *Guest) error{
-		"its source could take it back": func(_ *Set, g *Guest) error {
-			g.Remember(func(h *care.Held) { h.Unheard = &care.Unheard{Migration: "m-00000001", From: "oslo"} })
-			return nil
-		},
 		"of an image":      func(_ *Set, g *Guest) error { g.Remember(func(h *care.Held) { h.Description.Start = nil }); return nil },
 		"another is here":  func(s *Set, _ *Guest) error { return s.Save(leaves("web")) },
 		"another comes":    func(s *Set, g *Guest) error { return expectsAnother(s, g) },

@@ -71,9 +71,8 @@ func (s *Set) forget(g *Guest, keep func() error) error {
 	}
 	s.mu.Unlock()
 	path := filepath.Join(s.dir, g.Name()+".json")
-	var h care.Held
-	if here != g && (here != nil || s.unkept[g.Name()].of != g && (statefile.Read(path, &h) != nil || h.Dir != g.Held().Dir)) {
-		return nil //nolint:nilerr // what cannot be read stays
+	if here != g && (here != nil || s.unkept[g.Name()].of != g && !s.isOf(path, g)) {
+		return nil
 	}
 	if err := keep(); err != nil {
 		return err
@@ -85,6 +84,16 @@ func (s *Set) forget(g *Guest, keep func() error) error {
 		return nil
 	}
 	return removeGuest(path)
+}
+
+// isOf says whether what is written down there is of g, or, where nothing is, would be: it was to come under care. What
+// cannot be read is of nobody.
+func (s *Set) isOf(path string, g *Guest) bool {
+	var h care.Held
+	err := statefile.Read(path, &h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return err == nil && h.Dir == g.Held().Dir || errors.Is(err, fs.ErrNotExist) && s.coming[g]
 }
 
 // removeGuest is statefile.Remove. Tests have a slower disk.

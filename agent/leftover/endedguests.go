@@ -26,10 +26,18 @@ func endedGuests(_ context.Context, c *config.Config, _ *owners) (out []Thing, e
 			t.Stays = fmt.Sprintf("what its guest was is not known: %v", err)
 		default:
 			t.Guest = e.Description.Name
-			t.Stays = fmt.Sprintf("it ended here at %s, and no agent starts it again; `godwit guest describe --ended %s` says what it was, `godwit guest forget %[2]s` removes this",
-				e.At.UTC().Format(time.DateTime+" MST"), t.Guest)
+			t.Stays = fmt.Sprintf("it ended here at %s, %sand no agent starts it again; `godwit guest describe --ended %s` says what it was, `godwit guest forget %[3]s` removes this",
+				e.At.UTC().Format(time.DateTime+" MST"), elsewhere(e), t.Guest)
 		}
 		out = append(out, t)
 	}
 	return out, err
+}
+
+// elsewhere says before what follows who may have the guest.
+func elsewhere(e care.Ended) string {
+	if who := e.Elsewhere(); who != "" {
+		return who + ", "
+	}
+	return ""
 }

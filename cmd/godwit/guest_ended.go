@@ -30,8 +30,12 @@ func listAll(c *cobra.Command, client *api.Client, _ []string) error {
 		fmt.Fprintf(c.ErrOrStderr(), "which guests have ended here is not known: %v\n", err)
 	}
 	for _, e := range ended {
-		fmt.Fprintf(c.OutOrStdout(), "%-16s ended %s (%s); no agent starts it again, see `godwit guest describe --ended %s`\n",
-			e.Description.Name, e.At.Local().Format(time.DateTime), e.Why, e.Description.Name)
+		elsewhere := e.Elsewhere()
+		if elsewhere != "" {
+			elsewhere = ", and " + elsewhere
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%-16s ended %s (%s)%s; no agent starts it again, see `godwit guest describe --ended %s`\n",
+			e.Description.Name, e.At.Local().Format(time.DateTime), e.Why, elsewhere, e.Description.Name)
 	}
 	return nil
 }
@@ -77,6 +81,9 @@ func whatWas(e care.Ended, host string) describe.Found {
 	look := []string{
 		fmt.Sprintf("guest %s ended on host %s at %s (%s), and no agent starts it again; it had %s", d.Name, host, e.At.Local().Format(time.DateTime), e.Why, has),
 		"make sure that it runs nowhere else, and that no newer disks of it are on another host (`godwit history`), before you start it",
+	}
+	if elsewhere := e.Elsewhere(); elsewhere != "" {
+		look = append(look, elsewhere+": see what `godwit guest ls` and `godwit recover` say there first; where it is off, keep it off")
 	}
 	if d.QMP == "" { // it came here
 		look = append(look, "an agent ran it here by `start`; without -S and -incoming defer that boots it. Its words in braces are yours to fill in as you type it, not in this file; qmp and taps, and channel or addresses, are in this file")

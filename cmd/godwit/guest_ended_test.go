@@ -87,6 +87,22 @@ func TestEndedGuests(t *testing.T) {
 	}
 }
 
+// TestEndedUnheard: of a guest that ended where it had come to, and that its source may have again, it is said at once.
+func TestEndedUnheard(t *testing.T) {
+	e := anEnd()
+	e.Unheard = &care.Unheard{Migration: "m-00000001", From: "b-1"}
+	socket := withEnded(t, e)
+	for line, want := range map[string]string{
+		"guest ls":                    " (powered off), and b-1, from which it came, has not said yet whether it took it back; no agent starts it again, see",
+		"guest describe --ended mail": "\n# look: b-1, from which it came, has not said yet whether it took it back: see ",
+	} {
+		var out bytes.Buffer
+		if status := run(append(strings.Fields(line), "--socket", socket), &out, io.Discard); status != exitDone || !strings.Contains(out.String(), want) {
+			t.Errorf("godwit %s: status %d, %s; want %s", line, status, out.String(), want)
+		}
+	}
+}
+
 // TestLsOfAnOlderAgent: guests are listed where the agent does not know which have ended.
 func TestLsOfAnOlderAgent(t *testing.T) {
 	mux := http.NewServeMux()
