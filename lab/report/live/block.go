@@ -117,8 +117,12 @@ func progress(m Move) string {
 	share := min(1, max(0, float64(m.Copied)/float64(m.Total)))
 	const width = 30
 	full := int(share * width)
-	line := fmt.Sprintf("  %s %s%s%s%s%s %3.0f %% of %.0f MiB", m.What, blue, strings.Repeat("█", full), dim, strings.Repeat("░", width-full), plain,
-		share*100, float64(m.Total)/(1<<20))
+	return fmt.Sprintf("  %s %s%s%s%s%s %3.0f %% of %.0f MiB", m.What, blue, strings.Repeat("█", full), dim, strings.Repeat("░", width-full), plain,
+		share*100, float64(m.Total)/(1<<20)) + pace(m)
+}
+
+// pace is what else is known of the copy: its round, its speed, and the time left.
+func pace(m Move) (line string) {
 	if m.Round > 0 {
 		line += fmt.Sprintf(", round %d", m.Round)
 	}

@@ -179,7 +179,7 @@ func TestPlain(t *testing.T) {
 	if strings.Contains(b.String(), "\x1b") {
 		t.Error("control sequences where there is no terminal")
 	}
-	want := []string{"0:00 web montreal → sanjose: copy", "0:00 | web copied 128 of 256 MiB of memory, queue 11 MB, public-public 51 Mbit/s | flow0", "0:01 | ", "0:01 web montreal → sanjose: switch", "0:01 web montreal → sanjose: handover", "0:02 | ", "done"}
+	want := []string{"0:00 web montreal → sanjose: copy", "0:00 | web copied 128 of 256 MiB of memory, round 2, 310 Mbit/s, about 2.3s left, queue 11 MB, public-public 51 Mbit/s | flow0", "0:01 | ", "0:01 web montreal → sanjose: switch", "0:01 web montreal → sanjose: handover", "0:02 | ", "done"}
 	if len(lines) != len(want) {
 		t.Fatalf("got\n%s", b.String())
 	}

@@ -30,7 +30,7 @@ func (v *View) print(s Status) {
 	}
 	for _, m := range s.Moves {
 		if !m.Done && m.Total > 0 {
-			text := fmt.Sprintf("%s copied %.0f of %.0f MiB of %s", m.Guest, float64(m.Copied)/(1<<20), float64(m.Total)/(1<<20), m.What)
+			text := fmt.Sprintf("%s copied %.0f of %.0f MiB of %s", m.Guest, float64(m.Copied)/(1<<20), float64(m.Total)/(1<<20), m.What) + pace(m)
 			if m.Details != "" {
 				text += ", " + m.Details
 			}
