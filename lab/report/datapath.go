@@ -57,9 +57,9 @@ var codings = []coding{
 	{"zero", "nothing but zeros", "c0"},
 	{"same", "unchanged since it was sent: not sent at all", "c1"},
 	{"reference", "the content of another page that is there", "c2"},
-	{"known", "the content of a file that is there: an earlier visit's memory, an image", "c3"},
+	{"known", "the content of a page that is there from elsewhere: an earlier visit's memory, an image, another guest that comes from the same host", "c3"},
 	{"delta", "what changed since the page was sent", "c4"},
-	{"batch", "up to 16 pages compressed together", "c5"},
+	{"batch", "the other pages of a frame, up to 64, compressed together", "c5"},
 	{"raw", "as it is: to compress it does not pay", "c6"},
 }
 

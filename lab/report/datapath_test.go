@@ -62,7 +62,7 @@ func TestDataPathShows(t *testing.T) {
 	page := pageOf(t, sampleLanes())
 	for _, want := range []string{
 		"web, montreal → sanjose: 164 MB of memory as 60 MB", "60 MB, 36.6 %", // 40 000 pages
-		">zero</i>", ">raw</i>", "batch: 61.4 MB", "up to 16 pages compressed together",
+		">zero</i>", ">raw</i>", "batch: 61.4 MB", "up to 64, compressed together",
 		">75 %<", ">61 Mbit/s<", ">2 times<", "i/o &lt;timeout&gt;", // 45 MB in 5.9 s
 		"59", "570", "at most 12 Mbit/s", "2.33 MB written again", "12.5 MB", "4.1 MB of memory waited in a file", "19\u2009116", "1.06 MB",
 		"passed on as it is:</strong> section &lt;dirty-bitmap&gt;", "Post-copy: 25 % of the pages came after", "Why: the guest writes too fast",
