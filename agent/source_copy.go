@@ -345,24 +345,6 @@ func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
 	return answer.Problem
 }
 
-// tellCopy tells how far the copy is, and keeps what its report has of that: it may be called off at any time.
-func (m *outgoing) tellCopy(p vm.Progress, look policy.Look) {
-	m.progress(m.progressOf(p, look))
-	m.rec.Edit(func(r *record.Report) { r.Rounds = int(p.Rounds) })
-}
-
-func (m *outgoing) progressOf(p vm.Progress, look policy.Look) record.CopyProgress {
-	out := record.CopyProgress{What: record.CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince()}
-	left := p.Remaining
-	if out.DataPath = m.dataPath(); out.DataPath != nil {
-		out.Sent, left = out.DataPath.SentBytes, look.Remaining
-	}
-	if look.Goodput > 0 && !m.work.barely { // else nobody knows
-		out.LeftS = float64(left) / float64(look.Goodput)
-	}
-	return out
-}
-
 // undoCopy ends QEMU's migration; the guest is as it was.
 func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.countWire()

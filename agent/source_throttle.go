@@ -6,7 +6,6 @@ import (
 
 	"godwit/agent/record"
 	"godwit/policy"
-	"godwit/transfer/pages"
 	"godwit/vm"
 )
 
@@ -24,9 +23,7 @@ func (m *outgoing) throttle(ctx context.Context, copying *policy.Copying, look p
 	if m.work.throttling.Asked() == 0 { // a long round counts a page once that was written ten times
 		look.DirtyRate = max(look.DirtyRate, m.work.dirtyRate)
 	}
-	if lanes := m.work.lanes; lanes != nil { // what it writes, as it is sent
-		look.DirtyRate = int64(float64(look.DirtyRate) * lanes.Stats().PageBytes / pages.Size)
-	}
+	look.DirtyRate = m.asSent(look.DirtyRate)
 	percent, more := m.work.throttling.See(look, copying.Gains() || copying.Fits(), now)
 	if !more {
 		return nil

@@ -92,6 +92,19 @@ func (l Look) gain(rtt time.Duration) time.Duration {
 	return l.Disks + time.Duration(float64(memory)*(1-l.Kept))
 }
 
+// foresees is the share of what the paths carry that a guest may rewrite for a copy's end to be foreseen: what both say
+// is about right, and above it their difference says nothing.
+const foresees = 0.95
+
+// TimeLeft is how long it takes until nothing is left, with what is written meanwhile: written bytes per second, as they
+// are sent (0: not known). 0: nobody knows, or that is more than goes.
+func (l Look) TimeLeft(written int64) time.Duration {
+	if float64(written) >= foresees*float64(l.Goodput) {
+		return 0
+	}
+	return seconds(float64(l.Remaining) / float64(l.Goodput-written))
+}
+
 // Least is the shortest pause there can be, when no page of memory is left to send: half a round trip, the load, and
 // the devices' state of tail bytes as they are sent (0: as QEMU writes it) over paths that carry rate bytes per second
 // (0: not known).

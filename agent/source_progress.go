@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"cmp"
+
+	"godwit/agent/record"
+	"godwit/policy"
+	"godwit/transfer/pages"
+	"godwit/vm"
+)
+
+// tellCopy tells how far the copy is, and keeps what its report has of that: it may be called off at any time.
+func (m *outgoing) tellCopy(p vm.Progress, look policy.Look) {
+	m.progress(m.progressOf(p, look))
+	m.rec.Edit(func(r *record.Report) { r.Rounds = int(p.Rounds) })
+}
+
+func (m *outgoing) progressOf(p vm.Progress, look policy.Look) record.CopyProgress {
+	out := record.CopyProgress{What: record.CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince()}
+	if out.DataPath = m.dataPath(); out.DataPath != nil {
+		out.Sent = out.DataPath.SentBytes
+	} else {
+		look.Remaining = p.Remaining
+	}
+	out.LeftS = m.timeLeft(look)
+	return out
+}
+
+// timeLeft is how many seconds the copy still takes, with what the guest writes meanwhile; 0: nobody knows, or it would
+// not end.
+func (m *outgoing) timeLeft(look policy.Look) float64 {
+	if m.work.barely {
+		return 0
+	}
+	written := m.asSent(cmp.Or(look.DirtyRate, m.work.dirtyRate)) // in the first round QEMU has counted nothing
+	left := look.TimeLeft(written)
+	if left == 0 && mayHandEarly(m.plan) && !m.opaque() { // what is left follows the guest, which writes nothing here then
+		left = look.TimeLeft(0)
+	}
+	return left.Seconds()
+}
+
+// asSent is how many bytes so many of the guest's memory, that it writes again, are as they are sent.
+func (m *outgoing) asSent(bytes int64) int64 {
+	if m.work.lanes == nil || m.opaque() {
+		return bytes
+	}
+	return int64(float64(bytes) * m.work.lanes.Stats().PageBytes / pages.Size)
+}
