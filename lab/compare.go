@@ -40,25 +40,37 @@ func (w *world) compared(rep *record.Report) error {
 	if !w.comparing || rep == nil {
 		return nil
 	}
-	var errs []error
-	found := 0
-	for _, name := range []string{rep.ID + ".json", rep.ID + "-late.json"} {
-		data, err := os.ReadFile(filepath.Join(w.memoryDir(), name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		found++
-		var c compare.Found
-		if err := errors.Join(err, json.Unmarshal(data, &c)); err != nil {
-			errs = append(errs, err)
-		} else if problem := c.Problem(); problem != "" {
-			errs = append(errs, fmt.Errorf("migration %s: %s", rep.ID, problem))
-		}
-	}
-	if found == 0 && rep.Outcome == migration.Completed {
+	there, err := w.foundIn(rep.ID + ".json")
+	late, lateErr := w.foundIn(rep.ID + "-late.json")
+	errs := []error{err, lateErr}
+	if completed := rep.Outcome == migration.Completed; completed && err == nil && there == 0 {
 		errs = append(errs, fmt.Errorf("migration %s: memory was not compared", rep.ID))
+	} else if completed && lateErr == nil && late == 0 && followed(rep) {
+		errs = append(errs, fmt.Errorf("migration %s: %d pages followed the guest, and none of them was compared", rep.ID, rep.PostCopy.Pages))
 	}
 	return errors.Join(errs...)
+}
+
+// followed says whether pages of which the destination knows followed a guest: an agent that was killed meanwhile
+// forgets those that it has handed on.
+func followed(rep *record.Report) bool {
+	return rep.PostCopy != nil && rep.PostCopy.Pages > 0 && rep.PostCopy.Refills == 0
+}
+
+// foundIn is how many pages were compared, by that file; 0 where there is none. The error says which of them differ.
+func (w *world) foundIn(name string) (pages int, err error) {
+	data, err := os.ReadFile(filepath.Join(w.memoryDir(), name))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	var c compare.Found
+	if err := errors.Join(err, json.Unmarshal(data, &c)); err != nil {
+		return 0, err
+	}
+	if problem := c.Problem(); problem != "" {
+		return c.Pages, fmt.Errorf("migration %s: %s", c.Migration, problem)
+	}
+	return c.Pages, nil
 }
 
 // verifyLimit bounds what a guest's check of its own pages takes.

@@ -2,12 +2,17 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"godwit/agent/compare"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/qemu"
 	"godwit/vm/vmtest"
@@ -57,6 +62,46 @@ func TestDamagedMemoryIsFound(t *testing.T) {
 	rep = p.ends(p.began(migration.Request{Guest: "web", To: "sanjose", Transfer: "lanes"}), 40*time.Second)
 	p.is("without damage", rep.Outcome, migration.Completed)
 	p.ticksWhole()
+}
+
+// TestPagesThatFollowAreCompared: that pages followed a guest, and none of them was compared, is seen; not where an
+// agent that knew of them was killed.
+func TestPagesThatFollowAreCompared(t *testing.T) {
+	const first, late = "m-1.json", "m-1-late.json"
+	for name, c := range map[string]struct {
+		outcome  migration.Outcome
+		postcopy *record.PostCopy
+		files    map[string]compare.Found
+		want     string // "": nothing is wrong
+	}{
+		"none followed":                    {migration.Completed, nil, map[string]compare.Found{first: {Pages: 9}}, ""},
+		"all had come before":              {migration.Completed, &record.PostCopy{}, map[string]compare.Found{first: {Pages: 9}}, ""},
+		"they were compared":               {migration.Completed, &record.PostCopy{Pages: 5}, map[string]compare.Found{first: {Pages: 4}, late: {Pages: 5, Late: true}}, ""},
+		"they were not":                    {migration.Completed, &record.PostCopy{Pages: 5}, map[string]compare.Found{first: {Pages: 4}}, "5 pages followed the guest, and none"},
+		"none of them is known":            {migration.Completed, &record.PostCopy{Pages: 5}, map[string]compare.Found{first: {Pages: 4}, late: {Late: true}}, "5 pages followed the guest, and none"},
+		"one differs":                      {migration.Completed, &record.PostCopy{Pages: 5}, map[string]compare.Found{first: {Pages: 4}, late: {Pages: 5, Count: 1, Late: true}}, "1 of 5 pages differ"},
+		"an agent was killed":              {migration.Completed, &record.PostCopy{Pages: 5, Refills: 1}, map[string]compare.Found{first: {Pages: 4}}, ""},
+		"the guest is lost":                {migration.Failed, &record.PostCopy{Pages: 5}, map[string]compare.Found{first: {Pages: 4}}, ""},
+		"nothing was compared":             {migration.Completed, nil, nil, "memory was not compared"},
+		"what followed alone was compared": {migration.Completed, &record.PostCopy{Pages: 5}, map[string]compare.Found{late: {Pages: 5, Late: true}}, "memory was not compared"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{dir: t.TempDir(), comparing: true}
+			if err := os.Mkdir(w.memoryDir(), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for file, found := range c.files {
+				data, err := json.Marshal(found)
+				if err := errors.Join(err, os.WriteFile(filepath.Join(w.memoryDir(), file), data, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := w.compared(&record.Report{ID: "m-1", Outcome: c.outcome, PostCopy: c.postcopy})
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
 }
 
 // damage changes pages of the waiting QEMU that are what they are at the source: some of
