@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"godwit/agent/compare"
@@ -19,15 +21,21 @@ import (
 // CompareVariable is the environment variable that has a lab check each migration: the
 // agents compare the paused guest's memory at both hosts page by page (compare.Variable),
 // and after it the guest checks what its workloads wrote. That takes 0.2 s to 1 s of
-// downtime more, so it is for tests. Empty is no.
-const CompareVariable = "GODWIT_COMPARE"
+// downtime more, so it is for tests. ComparePatterns is what the guest checks alone, which
+// costs no downtime. Empty is no.
+const (
+	CompareVariable = "GODWIT_COMPARE"
+	ComparePatterns = "patterns"
+)
 
 func (w *world) memoryDir() string { return filepath.Join(w.dir, "memory") }
 
 // compares makes the agents compare, where it is asked for. It returns what their
 // environment needs.
 func (w *world) compares() ([]string, error) {
-	if os.Getenv(CompareVariable) == "" || w.exact {
+	asked := os.Getenv(CompareVariable)
+	w.verifying = asked != ""
+	if asked == "" || asked == ComparePatterns || w.exact {
 		return nil, nil
 	}
 	w.comparing = true
@@ -76,32 +84,34 @@ func (w *world) foundIn(name string) (pages int, err error) {
 // verifyLimit bounds what a guest's check of its own pages takes.
 const verifyLimit = time.Minute
 
-// verified lets a guest check every page that its workloads wrote.
-func (w *world) verified(ctx context.Context, g scenario.Guest) error {
-	if !w.comparing || len(g.Run) == 0 || g.Agent != "godwit" {
-		return nil
-	}
+// verified lets a guest on a host check every page that its workloads wrote, which are so many: 0 of one that was booted
+// again, and in which they have not begun.
+func (w *world) verified(ctx context.Context, name string, on *hostAgent) (pages int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	var v guest.Verified
-	if err := w.agentOf(g.Name).client.CallGuest(ctx, g.Name, "verify", nil, &v); err != nil {
-		return fmt.Errorf("guest %s checks its memory: %w", g.Name, err)
+	if err := on.client.CallGuest(ctx, name, "verify", nil, &v); err != nil {
+		return 0, fmt.Errorf("guest %s checks its memory: %w", name, err)
 	}
 	if v.Corrupt != 0 || len(v.Errors) > 0 {
-		return fmt.Errorf("guest %s: %d of %d pages are not what it wrote (%s), %v", g.Name, v.Corrupt, v.Pages, v.First, v.Errors)
+		return v.Pages, fmt.Errorf("guest %s: %d of %d pages are not what it wrote (%s), %v", name, v.Corrupt, v.Pages, v.First, v.Errors)
 	}
-	return nil
+	return v.Pages, nil
+}
+
+// writes says whether a guest's workloads write pages that it can check.
+func writes(g scenario.Guest) bool {
+	return g.Agent == "godwit" && slices.ContainsFunc(g.Run, func(line string) bool {
+		return strings.HasPrefix(line, "dirty ") || strings.HasPrefix(line, "disk ")
+	})
 }
 
 // checkMove notes what is wrong with a guest that has moved.
 func (r *run) checkMove(m *move) {
 	err := r.w.compared(m.report)
-	if m.report != nil && m.report.Outcome == migration.Completed {
-		for _, g := range r.w.scenario.Guests {
-			if g.Name == m.guest {
-				err = errors.Join(err, r.w.verified(context.Background(), g))
-			}
-		}
+	if g, _ := r.w.scenario.Guest(m.guest); r.w.verifying && m.report != nil && m.report.Outcome == migration.Completed && writes(g) {
+		_, bad := r.w.verified(context.Background(), m.guest, r.w.agentOf(m.guest))
+		err = errors.Join(err, bad)
 	}
 	if err != nil {
 		r.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/compare"
 	"godwit/agent/config"
 	"godwit/agent/record"
+	"godwit/lab/image/workload"
 	"godwit/migration"
 	"godwit/vm/qemu"
 	"godwit/vm/vmtest"
@@ -26,12 +27,12 @@ sites:
 clients:
   - {name: phone, at: montreal}
 guests:
-  - {name: web, site: montreal, memory: 128MiB}
+  - {name: web, site: montreal, memory: 128MiB, run: ["dirty size=4MiB"]}
 `
 
 // TestDamagedMemoryIsFound damages pages in the destination's QEMU while a hook holds the
 // guest: what compares memory says so, and the guest runs on where it was. Without the
-// damage it goes.
+// damage it goes. A page of its own that is damaged then the guest finds.
 func TestDamagedMemoryIsFound(t *testing.T) {
 	p := newTrial(t, compareWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
@@ -61,7 +62,40 @@ func TestDamagedMemoryIsFound(t *testing.T) {
 	p.damages = false
 	rep = p.ends(p.began(migration.Request{Guest: "web", To: "sanjose", Transfer: "lanes"}), 40*time.Second)
 	p.is("without damage", rep.Outcome, migration.Completed)
+	p.ownPageDamaged(&rep)
 	p.ticksWhole()
+}
+
+// ownPageDamaged damages a page of the guest's area, which nothing writes to, where the guest has moved to.
+func (p *trial) ownPageDamaged(rep *record.Report) {
+	p.Helper()
+	p.w.moved("web", rep.To)
+	troubles := func() []string {
+		r := run{w: p.w}
+		r.checkMove(&move{guest: "web", report: rep})
+		return r.troubles
+	}
+	if said := troubles(); len(said) > 0 {
+		p.Errorf("before: %q", said)
+	}
+	const area, number, version = 1, 7, 1
+	memory, sums := p.memory(rep.To)
+	page := 0
+	for data := []byte(nil); ; page++ {
+		if page == len(sums["pc.ram"]) {
+			p.Fatal("the guest's area is not in its memory")
+		}
+		var err error
+		data, err = memory.Page("pc.ram", page)
+		if p.must(err); workload.CheckPage(data, area, number, version) {
+			break
+		}
+	}
+	p.must(vmtest.Damage(memory, "pc.ram", page))
+	const want = "guest web: 1 of 1024 pages are not what it wrote (area 1 page 7 version 1)"
+	if said := troubles(); len(said) != 1 || !strings.HasPrefix(said[0], want) {
+		p.Errorf("said of a damaged page: %q, want %q", said, want)
+	}
 }
 
 // TestPagesThatFollowAreCompared: that pages followed a guest, and none of them was compared, is seen; not where an
@@ -104,28 +138,44 @@ func TestPagesThatFollowAreCompared(t *testing.T) {
 	}
 }
 
+// TestComparesAsAsked: all is checked where that is asked for, what guests wrote where that alone is, and nothing
+// elsewhere.
+func TestComparesAsAsked(t *testing.T) {
+	for asked, want := range map[string][2]bool{"": {}, ComparePatterns: {false, true}, "1": {true, true}} {
+		t.Setenv(CompareVariable, asked)
+		w := &world{dir: t.TempDir()}
+		env, err := w.compares()
+		if err != nil || (len(env) > 0) != want[0] || w.comparing != want[0] || w.verifying != want[1] {
+			t.Errorf("%q: agents are told %q, %v; hashes %v, patterns %v", asked, env, err, w.comparing, w.verifying)
+		}
+	}
+}
+
+// memory is that of the one QEMU on a host, and what its pages hold.
+func (p *trial) memory(host string) (*qemu.Memory, qemu.Sums) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), 20*time.Second)
+	defer cancel()
+	for dir := range p.w.agents[host].qemus() {
+		l, err := qemu.Look(ctx, dir)
+		p.must(err)
+		defer l.Close()
+		m, err := l.Memory(ctx)
+		p.must(err)
+		sums, err := m.Sums(ctx, false)
+		p.must(err)
+		return m, sums
+	}
+	p.Fatal("no QEMU on " + host)
+	return nil, nil
+}
+
 // damage changes pages of the waiting QEMU that are what they are at the source: some of
 // them will not be written again.
 func (p *trial) damage(from, to string) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), 20*time.Second)
-	defer cancel()
-	memory := func(host string) (*qemu.Memory, qemu.Sums) {
-		for dir := range p.w.agents[host].qemus() {
-			l, err := qemu.Look(ctx, dir)
-			p.must(err)
-			defer l.Close()
-			m, err := l.Memory(ctx)
-			p.must(err)
-			sums, err := m.Sums(ctx, false)
-			p.must(err)
-			return m, sums
-		}
-		p.Fatal("no QEMU on " + host)
-		return nil, nil
-	}
-	_, before := memory(from)
-	at, there := memory(to)
+	_, before := p.memory(from)
+	at, there := p.memory(to)
 	zero := qemu.Sum(make([]byte, qemu.PageSize))
 	done := 0
 	for page, sum := range there["pc.ram"] {

@@ -47,7 +47,6 @@ func TestByKVM(t *testing.T) {
 			}
 			t.Logf("downtime %v, notes %q", time.Duration(rep.Resumed-rep.Paused), rep.Notes)
 			p.accelerated(to, "kvm")
-			p.patterns(to, "web")
 			if gap := p.gap(); gap > 5*time.Second {
 				t.Errorf("the connection waited for %v", gap)
 			}

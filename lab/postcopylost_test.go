@@ -24,7 +24,6 @@ func TestPostcopyOutlivesSourceQEMU(t *testing.T) {
 	if rep.Outcome != migration.Completed {
 		t.Fatalf("%s, %v, %+v", rep.Outcome, rep.Problem, rep.PostCopy)
 	}
-	p.patterns("sanjose", "web")
 	p.ticksWhole()
 }
 

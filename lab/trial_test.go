@@ -269,11 +269,14 @@ func (p *trial) took(rep *record.Report) {
 	p.Logf("migration %s of %s from %s to %s: %s%s", rep.ID, rep.Guest, rep.From, rep.To, rep.Outcome, out.String())
 }
 
-// arrived checks the memory of a guest that has moved.
+// arrived checks the memory of a guest that has moved, by both ends' agents, and by what the guest wrote.
 func (p *trial) arrived(rep *record.Report) {
 	p.Helper()
 	if err := p.w.compared(rep); err != nil && !p.damages {
 		p.Error(err)
+	}
+	if g, _ := p.w.scenario.Guest(rep.Guest); rep.Outcome == migration.Completed && writes(g) {
+		p.patterns(rep.To, g.Name)
 	}
 }
 

@@ -50,6 +50,7 @@ type world struct {
 	oneNIC    bool              // of each host, see topo.Site
 	ownClocks bool              // each host's clock can be stepped; see stepClock
 	comparing bool              // see CompareVariable
+	verifying bool              // the same: what guests wrote
 	exact     bool              // nothing that makes a switch longer: not compared
 
 	leave func() // ends what its making began and is still alive, such as clients; may be nil
