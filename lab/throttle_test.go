@@ -72,10 +72,10 @@ func (q monitored) until(what string, so func(status vm.MigrationStatus, throttl
 	}
 }
 
-// TestThrottle: mode precopy gives up a guest that it cannot follow, or throttles it where it may
-// (examples/precopy-hot.yaml gets there, which takes long). An agent that is started again, and finds
-// one throttled by a QEMU that sends by itself, releases it.
+// TestThrottle: mode precopy gives up a guest that it cannot follow, or throttles it where it may, until it fits. An
+// agent that is started again, and finds one throttled by a QEMU that sends by itself, releases it.
 func TestThrottle(t *testing.T) {
+	exactly(t)
 	p := newTrial(t, throttleWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
 	p.budgetThatCannotBeMet()
@@ -103,7 +103,26 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("predicted %+v", rep.Predicted)
 		}
 	})
+	t.Run("it arrives", p.throttledArrives)
 	p.ticksWhole()
+}
+
+// throttledArrives: what the guest always writes to takes two seconds, and one is allowed; throttled it is stopped for no
+// longer, and runs as fast as before where it goes.
+func (p *trial) throttledArrives(t *testing.T) {
+	const budget = time.Second
+	rep := p.ends(p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Throttle: 99, Transfer: "lanes",
+		Bandwidth: 100_000_000, Downtime: budget}), 90*time.Second)
+	if rep.Outcome != migration.Completed || rep.Problem != nil || rep.Throttled == nil || rep.PostCopy != nil {
+		t.Fatalf("%s, %v, throttled %+v, post-copy %+v", rep.Outcome, rep.Problem, rep.Throttled, rep.PostCopy)
+	}
+	pause := time.Duration(rep.Resumed - rep.Paused)
+	if t.Logf("throttled %+v, paused for %v, notes %q", rep.Throttled, pause, rep.Notes); pause > budget {
+		t.Errorf("it was paused for %v, of a budget of %v", pause, budget)
+	}
+	if status, throttled := p.monitor("sanjose", "web").sending(); throttled != 0 {
+		t.Errorf("at the destination it is throttled to %d %%, %s", throttled, status)
+	}
 }
 
 // budgetThatCannotBeMet: mode precopy, where it may not throttle, gives a guest up that it cannot stop for so short,
