@@ -138,8 +138,9 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *guests.Guest, d detour.Det
 		}
 		if needed {
 			g.Asks().StillNeeds(d)
+			err := a.tellAgain(ctx, g, d)
 			a.followSurvival(ctx, g, d, false)
-			return a.lookForUnneeded(ctx, g)
+			return errors.Join(err, a.lookForUnneeded(ctx, g))
 		}
 	}
 	if !g.TryLockAddresses() {

@@ -26,6 +26,11 @@ type Asking struct {
 		tries int
 		next  time.Time
 	}
+	again struct { // telling clients again that were out of reach, see MayTellAgain
+		since, next time.Time
+		pause       time.Duration
+		nobody      string // the migration in whose handover nobody was, or of which nobody is any more
+	}
 	homes struct { // when homes may be asked again to send its addresses directly, and how long after that
 		next  time.Time
 		pause time.Duration
@@ -209,4 +214,53 @@ func (a *Asking) LooksAgain() bool {
 		a.looked = time.Now()
 	}
 	return due
+}
+
+// Clients that were out of reach are told again as soon as something is heard of one, and then so far apart at first,
+// and at last: all of the guest's clients are told with it, see guest.TellAgain.
+const (
+	againPause = 5 * time.Second
+	againMost  = time.Minute
+	// againIn is how long a client may answer after it was told.
+	againIn = 2 * time.Second
+)
+
+// MayTellAgain says whether the guest may tell those of a migration now, as far as is known here.
+func (a *Asking) MayTellAgain(migration string, at time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !at.Before(a.again.next) && a.again.nobody != migration
+}
+
+// NobodyIsAway notes that there are none of that migration.
+func (a *Asking) NobodyIsAway(migration string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.again.nobody = migration
+}
+
+// lookPart is how many times as long as a look took there is none after it: a guest lists all that it has.
+const lookPart = 10
+
+// NobodyIsBack notes that the guest has looked, and heard of none of them.
+func (a *Asking) NobodyIsBack(begun, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.again.next = now.Add(lookPart * now.Sub(begun))
+}
+
+// ToldAgain notes that it was asked at that time, and told somebody, or that it is not known whether. takes: how long
+// the guest is busy with all clients that come then.
+func (a *Asking) ToldAgain(at time.Time, takes time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.again.pause = max(min(2*a.again.pause, againMost), againPause, takes)
+	a.again.next, a.again.since = at.Add(a.again.pause), at.Add(againIn)
+}
+
+// UntoldSince is since when who is heard of was not told again; zero: nobody was.
+func (a *Asking) UntoldSince() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.again.since
 }

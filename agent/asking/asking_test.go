@@ -133,3 +133,39 @@ func TestDeaf(t *testing.T) {
 		}
 	})
 }
+
+// TestToldAgainMoreAndMoreSeldom: all of a guest's clients are told with those that were out of reach, and of many it is
+// busy for a while. Who was heard of soon after that was told.
+func TestToldAgainMoreAndMoreSeldom(t *testing.T) {
+	const id = "m-00000001"
+	for takes, want := range map[time.Duration][]time.Duration{
+		5 * time.Second: {5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute},
+		2 * time.Minute: {2 * time.Minute, 2 * time.Minute},
+	} {
+		var g Asking
+		at := time.Unix(1000, 0)
+		if !g.UntoldSince().IsZero() {
+			t.Error("told before")
+		}
+		for i, pause := range want {
+			if !g.MayTellAgain(id, at) {
+				t.Fatalf("time %d: not yet", i)
+			}
+			g.ToldAgain(at, takes)
+			if since := g.UntoldSince(); !since.Equal(at.Add(againIn)) {
+				t.Errorf("time %d: untold since %v", i, since.Sub(at))
+			}
+			if g.MayTellAgain(id, at.Add(pause-1)) {
+				t.Errorf("time %d: again before %v have passed", i, pause)
+			}
+			at = at.Add(pause)
+		}
+		if g.NobodyIsBack(at, at.Add(time.Second)); g.MayTellAgain(id, at.Add(lookPart*time.Second)) || !g.MayTellAgain(id, at.Add((lookPart+1)*time.Second)) {
+			t.Error("a look that took a second, and found nobody, is not repeated 10 s later")
+		}
+		at = at.Add(time.Hour)
+		if g.NobodyIsAway(id); g.MayTellAgain(id, at) || !g.MayTellAgain("m-00000002", at) {
+			t.Error("nobody is away any more of one migration, and not of another")
+		}
+	}
+}

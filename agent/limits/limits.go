@@ -90,6 +90,7 @@ var (
 	GuestStep  = named("guest_step", 15*time.Second, "the guest carries one step of the handover out, before it is tried again")
 	Take       = named("dhcp", 45*time.Second, "a guest without a program of ours takes its next address by DHCP, each try")
 	Join       = named("join", UnableAfter+5*time.Second, "the guest says which connections have followed, or how many have by now")
+	TellAgain  = named("tell_again", 10*time.Second, "the guest tells clients again that were out of reach, and says which have followed")
 	OldSoon    = named("old_nic_soon", 300*time.Millisecond, "the guest has taken what was on its way to its old NIC, before what its tap has left is led to the other")
 	OldNIC     = named("old_nic", 3*time.Second, "it has taken the rest; then the old NIC goes down")
 	Listed     = named("listed", 3*time.Second, "the guest has listed its connections, before they leave its old address; then what became of some may be told wrongly")

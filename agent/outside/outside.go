@@ -258,6 +258,11 @@ func (o *Channel) AwaitJoin(context.Context, guest.AwaitJoin) (guest.Joins, erro
 	return guest.Joins{}, nil
 }
 
+// TellAgain cannot be done from here.
+func (o *Channel) TellAgain(context.Context, guest.TellAgain) (guest.Joins, error) {
+	return guest.Joins{}, guest.ErrUnsupported
+}
+
 // MakeMain is nothing that can be done from here: the guest's client sets its routes.
 func (o *Channel) MakeMain(context.Context, string) error { return nil }
 

@@ -393,3 +393,33 @@ func TestFollowUnlisted(t *testing.T) {
 		t.Error(diff, s.Connections[0].Kind)
 	}
 }
+
+// TestAway: who was out of reach in the handover is known by the report, until it is known that it was told, or has come.
+func TestAway(t *testing.T) {
+	old, next, refuses := port("10.1.1.10:80"), port("10.2.1.10:80"), "its limits"
+	away, home, other := port("198.18.0.1:1"), port("198.18.0.1:2"), port("198.18.0.1:3")
+	one := func(remote netip.AddrPort, why string) Survivor {
+		return Survivor{Kind: "mptcp", Local: old, Remote: remote, Fate: migration.Tunnelled, Why: why}
+	}
+	s := &Survival{Connections: []Survivor{one(away, guest.WhyAway), one(home, guest.WhyAway+oldAtHome), one(other, refuses)}}
+	is := func(want ...netip.AddrPort) {
+		t.Helper()
+		if diff := cmp.Diff(want, s.Away(), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+			t.Error(diff)
+		}
+	}
+	is(away, home)
+	if s.ToldAgain([]guest.Unable{{Remote: away, Why: guest.WhyAway}, {Remote: other, Why: "a firewall"}}) {
+		t.Errorf("nothing is known of any that was not: %q", fates(s))
+	}
+	if !s.ToldAgain([]guest.Unable{{Remote: home, Why: refuses}}) {
+		t.Error("one was told")
+	}
+	is(away)
+	s.Follow([]guest.Connection{{Kind: "mptcp", Local: old, Remote: away, Working: []netip.AddrPort{next}}, {Kind: "mptcp", Local: old, Remote: home, Working: []netip.AddrPort{old}},
+		{Kind: "mptcp", Local: old, Remote: other, Working: []netip.AddrPort{old}}}, nil, []netip.Addr{next.Addr()}, nil, nil, 7e9)
+	is()
+	if diff := cmp.Diff([]string{"moved: late", "tunnelled: " + refuses + oldAtHome, "tunnelled: " + refuses}, fates(s)); diff != "" {
+		t.Error(diff)
+	}
+}

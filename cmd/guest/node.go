@@ -52,13 +52,14 @@ func newNode(children *family) *node {
 // handover are the methods that a move needs, and no more.
 func (n *node) handover() map[string]guest.Handler {
 	return map[string]guest.Handler{
-		"configure":    n.configure,
-		guest.CapReady: n.makeReady,
-		guest.CapTell:  with(n.tell),
-		"await_join":   n.awaitJoin,
-		"make_main":    with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
-		"retire":       with(n.retire),
-		"users":        with(n.users),
+		"configure":        n.configure,
+		guest.CapReady:     n.makeReady,
+		guest.CapTell:      with(n.tell),
+		"await_join":       n.awaitJoin,
+		guest.CapTellAgain: with(n.tellAgain),
+		"make_main":        with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
+		"retire":           with(n.retire),
+		"users":            with(n.users),
 		"connections": with(func(_ context.Context, p listParam) (any, error) {
 			return n.lists.Connections(p.Addrs, p.Number, p.From)
 		}),
@@ -170,7 +171,7 @@ func (n *node) makeReady(ctx context.Context, id string, raw json.RawMessage) (a
 		n.ready.raw, n.ready.p = slices.Clone(raw), p
 		n.ready.mu.Unlock()
 		err := n.book.Ready(p)
-		n.giveRoom(p.Addrs)
+		n.giveRoom(bare(p.Addrs), roomFor)
 		return done{}, err
 	})(ctx, id, raw)
 }
@@ -180,20 +181,23 @@ const roomFor = 10 * time.Minute
 
 // giveRoom gives what joins at these addresses room to receive in; none of them: nobody any more. Without, they are
 // slower.
-func (n *node) giveRoom(prefixes []netip.Prefix) {
+func (n *node) giveRoom(addrs []netip.Addr, d time.Duration) {
 	bytes, err := mptcp.RoomForEach()
-	if err == nil && len(prefixes) > 0 && bytes > 0 {
-		addrs := make([]netip.Addr, len(prefixes))
-		for i, prefix := range prefixes {
-			addrs[i] = prefix.Addr()
-		}
-		err = n.room.Give(addrs, bytes, roomFor)
+	if err == nil && len(addrs) > 0 && bytes > 0 {
+		err = n.room.Give(addrs, bytes, d)
 	} else {
 		n.room.End()
 	}
 	if err != nil {
 		say("give connections that follow room to receive in: %v", err)
 	}
+}
+
+func bare(prefixes []netip.Prefix) (addrs []netip.Addr) {
+	for _, prefix := range prefixes {
+		addrs = append(addrs, prefix.Addr())
+	}
+	return addrs
 }
 
 func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (any, error) {
@@ -238,6 +242,11 @@ func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (a
 		joins.LastMS = max(joins.LastMS, n.moves.Since(p.Addrs).Milliseconds()) // both are at least so long ago
 		return joins, err
 	})(ctx, id, raw)
+}
+
+// tellAgain gives room for as long as it may take: a move that begins meanwhile gives its own.
+func (n *node) tellAgain(ctx context.Context, p guest.TellAgain) (any, error) {
+	return follow.TellAgain(ctx, p, &n.moves, func() { n.giveRoom(p.Addrs, time.Duration(p.LimitMS)*time.Millisecond) })
 }
 
 // retire also takes back what was announced once more, when all have left the old addresses.

@@ -44,8 +44,12 @@ func (c *Client) Tell(ctx context.Context, mac string) error {
 // (fallen back to TCP) are not waited for; those whose peer does not come are,
 // until the limit.
 func (c *Client) AwaitJoin(ctx context.Context, p AwaitJoin) (Joins, error) {
+	return c.joins(ctx, "await_join", p)
+}
+
+func (c *Client) joins(ctx context.Context, method string, params any) (Joins, error) {
 	var joins Joins
-	err := c.Call(ctx, "await_join", p, &joins)
+	err := c.Call(ctx, method, params, &joins)
 	for i := range joins.Unable {
 		joins.Unable[i].Why = shown(joins.Unable[i].Why)
 	}

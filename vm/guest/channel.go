@@ -19,6 +19,7 @@ type Channel interface {
 	Ready(ctx context.Context, p Configure) error
 	Tell(ctx context.Context, mac string) error
 	AwaitJoin(ctx context.Context, p AwaitJoin) (Joins, error)
+	TellAgain(ctx context.Context, p TellAgain) (Joins, error)
 	MakeMain(ctx context.Context, mac string) error
 	Retire(ctx context.Context, p Retire) error
 	Users(ctx context.Context, addrs ...netip.Addr) (Users, error)

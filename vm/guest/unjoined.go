@@ -15,3 +15,6 @@ func WhyUnjoined(limit time.Duration) string {
 
 // WhyUnjoinedAgain says it of one that did not come at the last move either, and was not waited for as long.
 const WhyUnjoinedAgain = "the peer did not join this time either, nor within the limit of the last: its limits (" + Accepts + "), or a firewall"
+
+// WhyAway says it of one whose client may not have heard of the next address.
+const WhyAway = "nothing was heard of its client as it was told of the next address: it may be out of reach, or asleep"

@@ -29,6 +29,7 @@ type watch struct {
 	limit   time.Duration
 	behind  map[uint32]mptcp.Connection // by token: on an old address alone
 	aside   int                         // of those that are apart
+	only    map[uint32]bool             // others are not looked at; nil: all are
 	stayed  map[uint32]bool             // the last time
 	moves   *Moves
 	again   map[uint32]bool             // of those that are behind: stayed or dialled, and their peers answer
@@ -38,9 +39,11 @@ type watch struct {
 	spare   []uint8
 	used    []uint8
 	nudges  int
-	came    time.Time // when somebody joined last; the start, before
-	last    time.Time // when the last of the joined came, by the kernel's list; zero: not known
-	told    time.Time // when those that are behind were told again last
+	came    time.Time       // when somebody joined last; the start, before
+	last    time.Time       // when the last of the joined came, by the kernel's list; zero: not known
+	told    time.Time       // when those that are behind were to be told again last
+	spoke   time.Time       // when that was possible; the start, before
+	heard   map[uint32]bool // whose clients were, soon after that
 	listing time.Duration
 	quick   time.Duration // the quickest listing
 	repeats time.Duration // see repeats
@@ -53,35 +56,52 @@ type watch struct {
 // limit, or with ctx's error, and earlier where those that are behind are among stayed, of which it keeps the next.
 // moves knows whose client has left an address. progress is told how many have joined, of how many.
 func Await(ctx context.Context, params guest.AwaitJoin, stayed *Stayed, moves *Moves, progress func(joined, total int)) (guest.Joins, error) {
-	now := time.Now()
-	w := &watch{params: params, start: now, came: now, limit: time.Duration(params.LimitMS) * time.Millisecond,
-		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs, repeats: repeats(),
-		stayed: stayed.last(), moves: moves}
+	w := newWatch(params, moves)
+	w.stayed = stayed.last()
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Events first, the list after: what happens between the two is seen twice.
-	events, err := mptcp.Events(watching, mptcp.SubEstablished, mptcp.Closed)
+	events, err := w.begin(watching)
+	if err == nil {
+		err = w.follow(ctx, events, progress)
+	}
 	if err != nil {
 		return guest.Joins{}, err
-	}
-	if err := w.list(); err != nil {
-		return guest.Joins{}, err
-	}
-	for settled := false; !settled; {
-		if err := w.wait(ctx, events, progress); err != nil {
-			return guest.Joins{}, err
-		}
-		if len(w.joined) == 0 || w.waits() { // or the limit passed
-			break
-		}
-		if err := w.settle(ctx); err != nil {
-			return guest.Joins{}, err
-		}
-		settled = !w.waits()
 	}
 	stayed.keep(w)
 	progress(len(w.joined), w.total())
 	return w.outcome(), nil
+}
+
+func newWatch(params guest.AwaitJoin, moves *Moves) *watch {
+	now := time.Now()
+	return &watch{params: params, start: now, came: now, spoke: now, limit: time.Duration(params.LimitMS) * time.Millisecond,
+		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs, repeats: repeats(), moves: moves}
+}
+
+// begin lists for the first time. Events first, the list after: what happens between the two is seen twice.
+func (w *watch) begin(ctx context.Context) (<-chan mptcp.Event, error) {
+	events, err := mptcp.Events(ctx, mptcp.SubEstablished, mptcp.Closed)
+	if err != nil {
+		return nil, err
+	}
+	return events, w.list()
+}
+
+// follow returns when nobody is behind, or nobody who may still come, or at the limit.
+func (w *watch) follow(ctx context.Context, events <-chan mptcp.Event, progress func(joined, total int)) error {
+	for settled := false; !settled; {
+		if err := w.wait(ctx, events, progress); err != nil {
+			return err
+		}
+		if len(w.joined) == 0 || w.waits() { // or the limit passed
+			return nil
+		}
+		if err := w.settle(ctx); err != nil {
+			return err
+		}
+		settled = !w.waits()
+	}
+	return nil
 }
 
 // settleTime is how long new subflows are looked at before they are relied upon: one that
@@ -186,6 +206,7 @@ func (w *watch) list() error {
 	for _, c := range connections {
 		alive[c.Token] = true
 		switch {
+		case w.only != nil && !w.only[c.Token]:
 		case c.On(w.params.Addrs, mptcp.StateEstablished):
 			// A connection that never was on an old address is none of ours.
 			if _, was := before[c.Token]; was {
@@ -203,6 +224,7 @@ func (w *watch) list() error {
 		default:
 			delete(w.joined, c.Token) // its new subflow broke again
 			w.behind[c.Token] = c
+			w.hear(c)
 			if w.apart(c) {
 				w.aside++
 			} else if (w.stayed[c.Token] || c.Dialled) && w.answers(c) {
@@ -265,6 +287,8 @@ func (w *watch) why(c mptcp.Connection) string {
 		return "not fully established: no data went both ways yet"
 	case c.AddAddrSignalled == 0:
 		return "the new address was never announced to it"
+	case !w.heard[c.Token]:
+		return guest.WhyAway
 	case c.Dialled:
 		return guest.WhyDialled
 	case w.again[c.Token]:

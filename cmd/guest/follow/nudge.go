@@ -80,7 +80,8 @@ const replaceAt = 3
 // subflows of those who come or came.
 func (w *watch) nudge() {
 	w.nudges++
-	w.told = time.Now()
+	now := time.Now()
+	w.told = now
 	_ = mptcp.Abort(w.deaf()...)               // those that stay are told all the same
 	if w.crowded && w.nudges > 1 && !w.roomy { // once everybody is told, whoever has come
 		return
@@ -109,6 +110,8 @@ func (w *watch) nudge() {
 		// What cannot be announced again is reported as left behind.
 		if err == nil {
 			w.used = append(w.used, fresh.ID)
+			w.spoke = now
+			clear(w.heard)
 		}
 	}
 }

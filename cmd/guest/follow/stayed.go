@@ -24,11 +24,12 @@ func (s *Stayed) last() map[uint32]bool {
 	return s.tokens
 }
 
-// keep takes note of those that were announced to and are behind.
+// keep takes note of those that are behind and whose peers heard of the next address. Who was out of reach may come the
+// next time.
 func (s *Stayed) keep(w *watch) {
 	tokens := make(map[uint32]bool)
 	for token, c := range w.behind {
-		if c.AddAddrSignalled > 0 && !w.apart(c) {
+		if c.AddAddrSignalled > 0 && !w.apart(c) && w.heard[token] {
 			tokens[token] = true
 		}
 	}

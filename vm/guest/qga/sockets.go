@@ -341,6 +341,11 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 	return joins, nil
 }
 
+// TellAgain takes our own program: one endpoint beside another of the same address has a port, where the kernel listens.
+func (c *Client) TellAgain(context.Context, guest.TellAgain) (guest.Joins, error) {
+	return guest.Joins{}, fmt.Errorf("guest %s: %w", guest.CapTellAgain, guest.ErrUnsupported)
+}
+
 // socketsListed bounds the list of sockets that use an address.
 const socketsListed = 100
 
