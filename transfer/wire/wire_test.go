@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -36,6 +37,32 @@ func TestGolden(t *testing.T) {
 	} {
 		if string(c.got) != c.want {
 			t.Errorf("%s:\n%q\n%q", c.name, c.got, c.want)
+		}
+	}
+}
+
+// TestGoldenControls keeps the numbers of topics, and the bytes of what is said of them.
+func TestGoldenControls(t *testing.T) {
+	for _, c := range []struct {
+		topic Topic
+		body  []byte
+		want  string
+	}{
+		{TopicCommand, AppendCommand(nil, 11, []byte("x")), "02 000b 78"},
+		{TopicOpaque, AppendOpaque(nil, Opaque{true, 7, "why"}), "05 01 0000000000000007 776879"},
+		{TopicOpaque, AppendOpaque(nil, Opaque{}), "05 00 0000000000000000"},
+		{TopicMiss, AppendMiss(nil, 7, []uint64{4, 5}), "0a 0000000000000007 0002 0000000000000004 0000000000000005"},
+		{TopicFault, AppendFault(nil, []uint64{4}), "0b 0001 0000000000000004"},
+		{TopicDiscard, AppendDiscard(nil, []Run{{3, 2}}), "0c 0001 0000000000000003 0000000000000002"},
+		{TopicRun, AppendRun(nil, Start{Tail: 8, Devices: 3}), "0d 00000008 00000003"},
+		{TopicRun, AppendRun(nil, Start{Tail: 8, Devices: 3, Last: 9}), "0d 00000008 00000003 0000000000000009"},
+		{TopicWanted, AppendWanted(nil, []Run{{3, 2}}, true), "0e 01 0001 0000000000000003 0000000000000002"},
+		{TopicWanted, AppendWanted(nil, nil, false), "0e 00 0000"},
+		{TopicPrologue, nil, "01"}, {TopicTail, nil, "03"}, {TopicRaw, nil, "06"}, {TopicRawEnd, nil, "07"},
+		{TopicReturn, nil, "08"}, {TopicReturnEnd, nil, "09"}, {TopicBytes, nil, "10"}, {TopicBytesEnd, nil, "11"},
+	} {
+		if got := fmt.Sprintf("%02x%x", uint8(c.topic), c.body); got != strings.ReplaceAll(c.want, " ", "") {
+			t.Errorf("%s, not %s", got, c.want)
 		}
 	}
 }
