@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
+	"godwit/transfer/pages/spill"
 	"godwit/transfer/paths"
 	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
@@ -55,6 +57,45 @@ func TestEndWaitsForEachFrame(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("QEMU never had its end")
+	}
+}
+
+// TestLyingTail: devices' state that is not what was said of it is refused, and QEMU has no end.
+func TestLyingTail(t *testing.T) {
+	packed, size := packedTail(t)
+	// A zstd frame that tells its length in 8 bytes: more than a tail may have; and its last block.
+	bomb := append(binary.LittleEndian.AppendUint64([]byte("\x28\xb5\x2f\xfd\xc0\x00"), wire.MaxTail+1), 1, 0, 0)
+	for name, c := range map[string]struct {
+		tail []byte
+		size uint32
+		want string
+	}{
+		"nothing":                 {nil, size, "tail of 0 bytes, not"},
+		"noise":                   {[]byte("noise"), size, "tail: "},
+		"cut short":               {packed[:len(packed)-1], size, "tail: "},
+		"shorter than was said":   {packed, size + 1, "tail of"},
+		"longer than was said":    {packed, size - 1, "tail of"},
+		"more than a tail may be": {bomb, wire.MaxTail, zstd.ErrDecoderSizeExceeded.Error()},
+	} {
+		d, _ := destinationOf(t, 10)
+		if err := d.control(wire.TopicTail, c.tail); err != nil {
+			t.Fatal(err)
+		}
+		err := d.control(wire.TopicEnd, wire.AppendEnd(nil, wire.End{Tail: c.size}))
+		if err == nil || !strings.Contains(err.Error(), c.want) || d.written {
+			t.Errorf("%s: %v, want %q; QEMU has its end: %v", name, err, c.want, d.written)
+		}
+	}
+	d, _ := destinationOf(t, 10)
+	var memory spill.Memory // of which nothing is touched
+	full, err := memory.Grow(wire.MaxTail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close() //nolint:errcheck // the end of the test
+	d.tail = full
+	if err := d.control(wire.TopicTail, []byte{1}); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("a tail without end: %v", err)
 	}
 }
 
