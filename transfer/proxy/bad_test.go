@@ -33,7 +33,7 @@ func (p *pair) linkWith(to proxy.DestinationConfig, from proxy.SourceConfig, nam
 }
 
 // breaks waits for the end of a migration that fails, at both ends of the link, and sees that the
-// errors say what is wanted and the guest runs on.
+// errors say what is wanted, nothing is left, and the guest runs on.
 func (p *pair) breaks(l *link, source, destination string) {
 	p.T.Helper()
 	ctx, cancel := context.WithTimeout(p.T.Context(), 20*time.Second)
@@ -56,6 +56,7 @@ func (p *pair) breaks(l *link, source, destination string) {
 			p.T.Errorf("%s: %v, want %q", what, err, end.want)
 		}
 	}
+	nothingLeft(p.T, p.Dir, "out.sock")
 	p.runsOn()
 	p.Dst.Kill() //nolint:errcheck // it may have ended
 	p.Wait()

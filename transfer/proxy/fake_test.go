@@ -193,6 +193,7 @@ type fakes struct {
 	from    *fakeSource
 	to      *fakeDestination
 	uplinks []*uplink
+	dir     string // of their sockets and files
 }
 
 func newFakes(t *testing.T) *fakes { return newFakesOf(t, nil) }
@@ -223,7 +224,7 @@ func newFakesTo(t *testing.T, rate int64, load func(net.Conn) error, to proxy.De
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	f := &fakes{to: serveDestination(t, filepath.Join(dir, "in"), load)}
+	f := &fakes{dir: dir, to: serveDestination(t, filepath.Join(dir, "in"), load)}
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
 	to.Identity, to.Socket, to.Mirror = id, filepath.Join(dir, "in"), dir
 	if f.dst, err = proxy.NewDestination(context.Background(), to); err != nil {
