@@ -269,6 +269,9 @@ func (s *Source) take(conn net.Conn, event qstream.Event) error {
 	}
 	switch e := event.(type) {
 	case *qstream.Page:
+		if e.End {
+			s.end()
+		}
 		if s.pages++; s.pages%restrainEvery == 0 {
 			if err := s.restrain(); err != nil {
 				return err
@@ -283,8 +286,7 @@ func (s *Source) take(conn net.Conn, event qstream.Event) error {
 	case *qstream.Command:
 		return s.sender.Control(s.ctx, wire.TopicCommand, wire.AppendCommand(nil, uint16(e.Code), e.Data), true)
 	case *qstream.End:
-		s.store.End()
-		s.Hurry()
+		s.end()
 		close(s.ended)
 		return nil
 	case *qstream.Tail:
@@ -293,6 +295,12 @@ func (s *Source) take(conn net.Conn, event qstream.Event) error {
 		return s.passOn(e)
 	}
 	return fmt.Errorf("event %T of QEMU's stream", event)
+}
+
+// end has reading wait for nothing: QEMU is in END, and answers nobody before all was read.
+func (s *Source) end() {
+	s.store.End()
+	s.Hurry()
 }
 
 // put keeps a page; before END it waits for room.

@@ -42,6 +42,7 @@ type Page struct {
 	Number uint64 // less than Blocks.Pages()
 	Zero   bool   // all its bytes are 0; Data is nil
 	Data   []byte // PageSize bytes in the parser's buffer: copy what is to be kept
+	End    bool   // it is in END: QEMU holds its big lock until all that it writes is read
 }
 
 // RoundEnd is the end of a PART. QEMU writes several in each of its rounds, as it writes

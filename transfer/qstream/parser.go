@@ -176,7 +176,7 @@ func (p *Parser) readPage(flags, offset uint64) (Event, error) {
 	if offset >= uint64(block.Length) {
 		return nil, fmt.Errorf("a page at %#x of block %q, which has %#x bytes", offset, block.Name, block.Length)
 	}
-	p.page = Page{Number: block.First + offset/PageSize}
+	p.page = Page{Number: block.First + offset/PageSize, End: p.ending}
 	size := PageSize
 	if flags&flagZero != 0 {
 		size = 1
