@@ -181,11 +181,10 @@ func TestMultipathThatDoesNotOpen(t *testing.T) {
 	}
 }
 
-// spareAlone are lanes of which the one over all paths opens once it may, and that a page is written to.
-func spareAlone(t *testing.T, m *outgoing, may *atomic.Bool) *proxy.Source {
+// loads is a QEMU that takes whatever comes, until the test ends.
+func loads(t *testing.T, socket string) {
 	t.Helper()
-	id, dir := paths.Identity{Migration: m.plan.ID}, t.TempDir()
-	qemu, err := net.Listen("unix", filepath.Join(dir, "in")) //nolint:noctx // of this test alone
+	qemu, err := net.Listen("unix", socket) //nolint:noctx // of this test alone
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +194,38 @@ func spareAlone(t *testing.T, m *outgoing, may *atomic.Bool) *proxy.Source {
 			io.Copy(io.Discard, conn) //nolint:errcheck // the test's end ends it
 		}
 	}()
+}
+
+// says is a QEMU that sends so many pages, and no more until the test ends.
+func says(t *testing.T, socket string, count uint64) {
+	t.Helper()
+	stream, err := net.Dial("unix", socket) //nolint:noctx // of this test alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stream.Close() })
+	w := qstream.NewWriter(stream, &qstream.Prologue{
+		Head:    []byte("QEVM\x00\x00\x00\x03\x07\x00\x00\x00\x02pc\x08\x00\x01\x00\x00"),
+		Machine: "pc", Section: 2, Blocks: qstream.Blocks{{Name: "pc.ram", Length: 16 << 20}},
+	})
+	if err := w.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	for page := range count {
+		if err := w.Page(page, bytes.Repeat([]byte{byte(page), byte(page >> 8), 7, 9}, qstream.PageSize/4)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.EndPart(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spareAlone are lanes of which the one over all paths opens once it may, and that a page is written to.
+func spareAlone(t *testing.T, m *outgoing, may *atomic.Bool) *proxy.Source {
+	t.Helper()
+	id, dir := paths.Identity{Migration: m.plan.ID}, t.TempDir()
+	loads(t, filepath.Join(dir, "in"))
 	destination, err := proxy.NewDestination(t.Context(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(dir, "in"), Mirror: dir})
 	if err != nil {
 		t.Fatal(err)
@@ -217,19 +248,8 @@ func spareAlone(t *testing.T, m *outgoing, may *atomic.Bool) *proxy.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { lanes.Close() })                        //nolint:errcheck // as above
-	stream, err := net.Dial("unix", filepath.Join(dir, "out")) //nolint:noctx // of this test alone
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stream.Close() })
-	w := qstream.NewWriter(stream, &qstream.Prologue{
-		Head:    []byte("QEVM\x00\x00\x00\x03\x07\x00\x00\x00\x02pc\x08\x00\x01\x00\x00"),
-		Machine: "pc", Section: 2, Blocks: qstream.Blocks{{Name: "pc.ram", Length: 1 << 20}},
-	})
-	if err := errors.Join(w.Begin(), w.Page(1, bytes.Repeat([]byte{7}, qstream.PageSize)), w.EndPart(), w.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { lanes.Close() }) //nolint:errcheck // as above
+	says(t, filepath.Join(dir, "out"), 1)
 	return lanes
 }
 

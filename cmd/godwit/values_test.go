@@ -39,6 +39,21 @@ func TestFlagsReadAsFiles(t *testing.T) {
 	}
 }
 
+// TestBufferIsAsked: what --buffer says is asked of the agent.
+func TestBufferIsAsked(t *testing.T) {
+	for said, want := range map[string]int64{"64MiB": 64 << 20, "0.5GiB": 512 << 20} {
+		var flags requestFlags
+		command := &cobra.Command{}
+		flags.add(command)
+		if err := command.ParseFlags([]string{"--buffer", said}); err != nil {
+			t.Fatal(err)
+		}
+		if req, err := flags.request("web", "b"); err != nil || req.Buffer != want {
+			t.Errorf("--buffer %s: %d bytes, %v", said, req.Buffer, err)
+		}
+	}
+}
+
 // TestFlagsSayWhatTheyTake: a value that no flag of its kind takes is told in words of who typed it, and not of the
 // library that reads it.
 func TestFlagsSayWhatTheyTake(t *testing.T) {
