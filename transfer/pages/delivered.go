@@ -67,8 +67,9 @@ func (x *index) id(number uint64) *Identity {
 	return &(*chunk)[number%idChunk]
 }
 
-// evict gives up the coldest base and returns its slot, 0 if there is none. Its identity
-// stays.
+// evict gives up the coldest base and returns its slot, 0 if there is none. If Find may find it,
+// it does by its identity from now on; where making that takes too long, as the guest stands
+// still or its coder hurries (Brief), it does not any more.
 func (s *Store) evict() Slot {
 	for _, bases := range s.bases {
 		number, ok := bases.next(0)

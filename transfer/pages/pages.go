@@ -14,8 +14,9 @@
 // kept.
 //
 // Delivered contents are kept as bases for deltas as far as memory goes, and forgotten the
-// coldest first; a 32-byte identity of those stays, so that Find knows what the destination
-// has.
+// coldest first. Of one that was forgotten before Stop a 32-byte identity stays, so that Find
+// knows what the destination has; not of one that Find was not asked for, or for which that
+// is not worth it (Brief).
 package pages
 
 import "errors"

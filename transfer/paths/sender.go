@@ -126,9 +126,10 @@ func (s *Sender) KeepShort() {
 	s.shortQueues = true
 }
 
-// Send queues a frame; numbers go up by one from 1. It waits until a lane wants it, or
-// everything ends; one that is urgent for nothing, and goes before those that are not. The
-// payload, at most wire.MaxPayload, is kept until it is acknowledged.
+// Send queues a frame; numbers go up by one from 1. It waits until there is room, or
+// everything ends. One that is urgent goes before those that are not, and waits only where as
+// much is kept as may be. The payload, at most wire.MaxPayload, is kept until it is
+// acknowledged.
 func (s *Sender) Send(ctx context.Context, number uint64, payload []byte, urgent bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

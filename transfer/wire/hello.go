@@ -19,7 +19,8 @@ type Hello struct {
 	Path            string // name of the pair of uplinks that the lane takes, 0 … 64 bytes
 }
 
-// AppendHello appends h. A name that is too long is cut, and refused at the other end.
+// AppendHello appends h. A name that is too long is cut: of a path, that counts by what is left
+// of it; of a migration, that is another one, which the other end refuses.
 func AppendHello(b []byte, h Hello) []byte {
 	at := len(b)
 	b = append(begin(b, KindHello), magic...)
