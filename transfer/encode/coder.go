@@ -15,7 +15,8 @@ const mostDelta = pages.Size / 2
 type Coder struct {
 	sources Sources
 	known   Known
-	most    int // pages that are compressed together
+	knows   bool // there is something, for the frame at hand
+	most    int  // pages that are compressed together
 	pack    packer
 	batch   []byte
 	group   [pages.Codings]group
@@ -51,6 +52,7 @@ func (c *Coder) Encode(dst []byte, f *pages.Frame, level Level) ([]byte, Counts)
 	for i := range c.group {
 		c.group[i] = group{payload: c.group[i].payload[:0]}
 	}
+	c.knows = c.known != nil && c.known.Len() > 0
 	for i := range f.Pages {
 		c.classify(f, &f.Pages[i], level)
 		counts.In += pages.Size
@@ -104,7 +106,7 @@ func (c *Coder) classify(f *pages.Frame, p *pages.Page, level Level) {
 			return
 		}
 	}
-	if c.known != nil && !p.Whole {
+	if c.knows && !p.Whole { // or its hash would be for nothing, where Find has not made it
 		if set, index, ok := c.known.Lookup(p.Fast()); ok {
 			id := pages.Identify(p.Data) // the destination compares: a content that is another is missed
 			p.Coding = pages.Known

@@ -46,7 +46,7 @@ var ErrCorrupt = errors.New("corrupt frame")
 type Level uint8
 
 const (
-	// Off: no compression, no search for what the destination has.
+	// Off: no compression, no search among what was delivered. What is known from elsewhere is looked up.
 	Off Level = iota
 	// S2 is fast.
 	S2
@@ -73,6 +73,8 @@ type Sources interface {
 type Known interface {
 	// Lookup finds a content that may be the one with this hash (pages.Fast).
 	Lookup(fast uint64) (set uint32, index uint64, ok bool)
+	// Len is how many contents there are.
+	Len() int
 }
 
 // Contents reads them at the destination. An error, also of a set that it does not have,

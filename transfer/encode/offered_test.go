@@ -114,3 +114,26 @@ func TestGoneAgainAndAgain(t *testing.T) {
 		t.Errorf("%d contents", n)
 	}
 }
+
+// asked counts how often it is asked for a content; it has none of them.
+type asked struct{ contents, times int }
+
+func (a *asked) Len() int { return a.contents }
+
+func (a *asked) Lookup(uint64) (set uint32, index uint64, ok bool) {
+	a.times++
+	return 0, 0, false
+}
+
+// TestNobodyIsAskedForNothing: where nothing is offered no page is looked up, for which Off would have to hash it.
+func TestNobodyIsAskedForNothing(t *testing.T) {
+	for contents, times := range map[int]int{0: 0, 1: 1} {
+		for level := encode.Off; int(level) < encode.Levels; level++ {
+			known := &asked{contents: contents}
+			f := &pages.Frame{Number: 1, Pages: []pages.Page{{Number: 1, Data: filled(1)}}}
+			if encode.NewCoder(nil, known).Encode(nil, f, level); known.times != times {
+				t.Errorf("%v, %d contents offered: asked %d times for a page", level, contents, known.times)
+			}
+		}
+	}
+}

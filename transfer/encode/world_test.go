@@ -71,6 +71,8 @@ func (s *images) Lookup(fast uint64) (uint32, uint64, bool) {
 	return 0, 0, false
 }
 
+func (s *images) Len() int { return len(s.contents) }
+
 func (s *images) Content(set uint32, index uint64, dst []byte) error {
 	copy(dst, s.contents[index])
 	if s.changed {
