@@ -178,12 +178,9 @@ func malformed(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, a...))
 }
 
-// parseHeader reads a message's first HeaderSize bytes: its kind, and the length of its
-// body, which is within the kind's limit.
-func parseHeader(b []byte) (Kind, int, error) {
-	if len(b) < HeaderSize {
-		return 0, 0, malformed("header of %d bytes", len(b))
-	}
+// parseHeader reads how a message begins: its kind, and the length of its body, which is
+// within the kind's limit.
+func parseHeader(b [HeaderSize]byte) (Kind, int, error) {
 	kind, length := Kind(b[0]), binary.BigEndian.Uint32(b[1:])
 	limit, known := limits[kind]
 	if !known {
@@ -203,7 +200,7 @@ func Read(r io.Reader, buf []byte) (Kind, []byte, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
 	}
-	kind, length, err := parseHeader(head[:])
+	kind, length, err := parseHeader(head)
 	if err != nil {
 		return 0, nil, err
 	}
