@@ -15,7 +15,7 @@ import (
 // code makes frames of what waits, until everything has ended: the error says why.
 func (s *Source) code() error {
 	coder := s.newFrameCoder()
-	last, told, handed := uint64(0), uint64(0), s.config.Refill
+	last, said, handed := uint64(0), false, s.config.Refill // said: that it is the last
 	for {
 		free, err := s.sender.AwaitRoom(s.ctx)
 		if err != nil {
@@ -28,7 +28,7 @@ func (s *Source) code() error {
 			if err := s.handOver(last); err != nil {
 				return err
 			}
-			handed = s.early.Load()
+			handed, said = s.early.Load(), false
 		}
 		f, err := s.takeFrame(free)
 		if err != nil {
@@ -40,8 +40,10 @@ func (s *Source) code() error {
 		if f == nil {
 			if handed {
 				s.noteAllSent()
-			} else if told, err = s.tellEnd(last, told); err != nil {
-				return err
+			} else if !said {
+				if said, err = s.tellEnd(last); err != nil {
+					return err
+				}
 			}
 			if err := s.awaitMore(); err != nil {
 				return err
@@ -54,7 +56,7 @@ func (s *Source) code() error {
 		if err := s.sendFrame(coder, f); err != nil {
 			return err
 		}
-		last = f.Number
+		last, said = f.Number, false
 		if f.Urgent { // there may be more of that, and no room
 			s.sender.Nudge()
 		}
@@ -155,17 +157,17 @@ func sendAll(f *pages.Frame) {
 }
 
 // tellEnd says which frame is the last, when nothing waits any more, unless what is missed follows a guest that runs:
-// handOver comes first then. told is what was said before, plus one.
-func (s *Source) tellEnd(last, told uint64) (uint64, error) {
+// handOver comes first then.
+func (s *Source) tellEnd(last uint64) (said bool, err error) {
 	s.mu.Lock()
 	sent, tail := s.tail > 0, s.tailPlain
 	s.mu.Unlock()
-	if !sent || s.early.Load() || told == last+1 || s.store.Progress().Waiting > 0 {
-		return told, nil
+	if !sent || s.early.Load() || s.store.Progress().Waiting > 0 {
+		return false, nil
 	}
-	err := s.sender.Control(s.ctx, wire.TopicEnd, wire.AppendEnd(nil, wire.End{Last: last, Tail: uint32(tail)}), true) //nolint:gosec // at most MaxTail
+	err = s.sender.Control(s.ctx, wire.TopicEnd, wire.AppendEnd(nil, wire.End{Last: last, Tail: uint32(tail)}), true) //nolint:gosec // at most MaxTail
 	s.noteAllSent()
-	return last + 1, err
+	return true, err
 }
 
 func (s *Source) noteAllSent() {

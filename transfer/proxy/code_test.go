@@ -63,9 +63,9 @@ func TestNoEndBeforeHandingOver(t *testing.T) {
 		s := alone(t, 10)
 		s.tail, s.tailPlain = 10, 10
 		s.early.Store(early)
-		told, err := s.tellEnd(3, 0)
-		if err != nil || (told > 0) == early || (s.sender.Stats().Controls > 0) == early {
-			t.Errorf("early %v: told %d, %d bytes, %v", early, told, s.sender.Stats().Controls, err)
+		said, err := s.tellEnd(3)
+		if err != nil || said == early || (s.sender.Stats().Controls > 0) == early {
+			t.Errorf("early %v: said %v, %d bytes, %v", early, said, s.sender.Stats().Controls, err)
 		}
 	}
 }
