@@ -6,13 +6,16 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/internal/need"
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
+	"godwit/transfer/wire"
 )
 
 // On a way back most pages are known and take some 40 bytes each. What the guest writes
@@ -68,6 +71,43 @@ func TestNoEndBeforeHandingOver(t *testing.T) {
 			t.Errorf("early %v: said %v, %d bytes, %v", early, said, s.sender.Stats().Controls, err)
 		}
 	}
+}
+
+// TestAnotherEndFollowsWhatWasMissed: what was missed goes again, and a destination that was told the last frame before it
+// hears of another.
+func TestAnotherEndFollowsWhatWasMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lasts := make(chan uint64, 9)
+		s := carryingTo(t, 1<<20, 1, paths.ReceiverConfig{
+			Frame: func(number uint64, _ []byte) ([]uint64, error) {
+				time.Sleep(time.Second) // the end was told
+				return make([]uint64, number%2), nil
+			},
+			Control: func(topic wire.Topic, body []byte) error {
+				end, err := wire.ParseEnd(body)
+				lasts <- end.Last
+				return err
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		s.ctx, s.tail = ctx, 10
+		if err := s.store.Put(0, someContent(1)); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.code() }()
+		time.Sleep(time.Minute)
+		cancel()
+		<-ended
+		close(lasts)
+		var told []uint64
+		for last := range lasts {
+			told = append(told, last)
+		}
+		if !slices.Equal(told, []uint64{1, 2}) {
+			t.Errorf("told to be the last frames: %v", told)
+		}
+	})
 }
 
 // TestUrgentIsNotBehindARest: who was nudged for a page that has gone meanwhile does not wait with another one for

@@ -17,17 +17,23 @@ import (
 // carrying is a Source, for a bubble, of so many pages, with a lane that is expected to carry rate bytes per second.
 func carrying(t *testing.T, rate int64, total uint64) *Source {
 	t.Helper()
-	id := paths.Identity{Migration: "m-1"}
-	to := paths.NewReceiver(t.Context(), paths.ReceiverConfig{Identity: id})
-	s := &Source{
-		ctx: t.Context(), hurried: make(chan struct{}),
-		store: pages.New(total, pages.NewArena(int64(total)*pages.Size, nil, nil)), //nolint:gosec // few
-		sender: paths.NewSender(t.Context(), paths.SenderConfig{Identity: id, Lanes: []paths.Lane{{Path: "a", Rate: rate, Open: func(context.Context) (net.Conn, error) {
-			here, there := net.Pipe()
-			go to.Serve(context.Background(), there) //nolint:errcheck // the other end tells
-			return here, nil
-		}}}}),
+	return carryingTo(t, rate, total, paths.ReceiverConfig{})
+}
+
+// carryingTo is such a Source to another end.
+func carryingTo(t *testing.T, rate int64, total uint64, config paths.ReceiverConfig) *Source {
+	t.Helper()
+	config.Migration = "m-1"
+	to := paths.NewReceiver(t.Context(), config)
+	s := &Source{ctx: t.Context(), hurried: make(chan struct{}), store: pages.New(total, pages.NewArena(int64(total)*pages.Size, nil, nil))} //nolint:gosec // few
+	open := func(context.Context) (net.Conn, error) {
+		here, there := net.Pipe()
+		go to.Serve(context.Background(), there) //nolint:errcheck // the other end tells
+		return here, nil
 	}
+	s.sender = paths.NewSender(t.Context(), paths.SenderConfig{
+		Identity: config.Identity, Control: s.control, Acked: s.frameAcked, Lanes: []paths.Lane{{Path: "a", Rate: rate, Open: open}},
+	})
 	t.Cleanup(func() {
 		s.sender.Close() //nolint:errcheck // the test is over
 		to.Close()       //nolint:errcheck // as above
