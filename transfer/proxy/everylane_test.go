@@ -79,7 +79,7 @@ func TestTailGoesOnEveryLane(t *testing.T) {
 						err = s.handOver(0)
 					}
 				} else if err == nil {
-					_, err = s.tellEnd(0, 0)
+					_, err = s.tellEnd(0)
 				}
 				if err != nil {
 					t.Fatal(err)
