@@ -1,8 +1,10 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -46,7 +48,8 @@ func newBenchTable(table bench.Table, short string) *cobra.Command {
 		Long: short + `.
 
 Each run is a run of the lab, and its report is kept in OUT: a bench that was
-interrupted goes on where it was. Rows: ` + strings.Join(names, ", ") + `.
+interrupted goes on where it was. What another build gave is run again, and
+what a row's scenario gave that is another now. Rows: ` + strings.Join(names, ", ") + `.
 Exit status 1 where an aim is not reached.`,
 		Example: fmt.Sprintf("  godwit bench %s --rows %s --rounds 3 --out /tmp/bench", table.Name, names[0]),
 		Args:    argsExactly(0, "no arguments"),
@@ -64,6 +67,9 @@ Exit status 1 where an aim is not reached.`,
 				return usageError{err}
 			}
 			if err := rootFor("bench", "to make network namespaces"); err != nil {
+				return err
+			}
+			if opts.Build, err = thisBuild(); err != nil {
 				return err
 			}
 			opts.Tell = func(line string) { fmt.Fprintln(os.Stderr, line) }
@@ -92,6 +98,21 @@ Exit status 1 where an aim is not reached.`,
 	oneOf(c, "variants", ways)
 	c.Flags().BoolVar(&opts.Again, "again", false, "run also what has a report already")
 	return c
+}
+
+// thisBuild is the version, and what tells builds apart that have the same one, as they do while somebody changes
+// something.
+func thisBuild() (string, error) {
+	program, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return "", fmt.Errorf("which build this is: %w", err)
+	}
+	defer program.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, program); err != nil {
+		return "", fmt.Errorf("which build this is: %w", err)
+	}
+	return fmt.Sprintf("%s (%x)", version, sum.Sum(nil)[:6]), nil
 }
 
 func chooseRows(table bench.Table, names []string) ([]bench.Row, error) {

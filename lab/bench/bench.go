@@ -3,15 +3,13 @@
 // and ratios of what their reports say.
 //
 // A run is a run of the lab; its report is kept, and taken again when the same bench
-// is called again with the same directory.
+// is called again with the same directory, by the same build, and the scenario is the same.
 package bench
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,10 +112,12 @@ const Best = "best"
 // Options of a run.
 type Options struct {
 	Out    string // directory of the reports
+	Build  string // which this is: what another gave is run again
 	Rounds int
-	Again  bool                                                              // run also what has a report
-	Tell   func(string)                                                      // hears a line for each run; may be nil
-	Run    func(context.Context, *scenario.Scenario) (*report.Report, error) // nil: the lab
+	Again  bool         // run also what has a report
+	Tell   func(string) // hears a line for each run; may be nil
+
+	Run func(context.Context, *scenario.Scenario, lab.Options) (*report.Report, error) // nil: the lab
 }
 
 // Sample is what one run gave.
@@ -160,10 +160,16 @@ func Run(ctx context.Context, rows []Row, opts Options) ([]Result, error) {
 // runOne runs a variant once, or reads what it gave before.
 func runOne(ctx context.Context, row Row, v Variant, round int, opts Options) (Sample, error) {
 	dir := filepath.Join(opts.Out, row.Name, fmt.Sprintf("%s-%d", v.Name, round))
-	rep, err := kept(dir)
-	if err != nil || rep == nil || opts.Again {
-		say(opts, fmt.Sprintf("%s: round %d of %d: %s", row.Name, round, opts.Rounds, v.Name))
-		if rep, err = runScenario(ctx, v, dir, opts); err != nil {
+	name, of := fmt.Sprintf("%s: round %d of %d: %s", row.Name, round, opts.Rounds, v.Name), origin{opts.Build, v.Scenario}
+	rep, why := kept(dir, of)
+	if rep == nil || opts.Again {
+		line := name
+		if why != "" {
+			line += ", again: " + why
+		}
+		say(opts, line)
+		var err error
+		if rep, err = runScenario(ctx, v, dir, of, opts); err != nil {
 			return Sample{}, fmt.Errorf("bench %s, %s: %w", row.Name, v.Name, err)
 		}
 	}
@@ -171,7 +177,7 @@ func runOne(ctx context.Context, row Row, v Variant, round int, opts Options) (S
 		return Sample{}, ctx.Err()
 	}
 	s := sampleOf(row, rep, round)
-	say(opts, fmt.Sprintf("%s: round %d of %d: %s: %s", row.Name, round, opts.Rounds, v.Name, s.line(row.Measures)))
+	say(opts, name+": "+s.line(row.Measures))
 	return s, nil
 }
 
@@ -179,33 +185,6 @@ func say(opts Options, line string) {
 	if opts.Tell != nil {
 		opts.Tell(line)
 	}
-}
-
-func kept(dir string) (*report.Report, error) {
-	data, err := os.ReadFile(filepath.Join(dir, "report.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return report.Read(bytes.NewReader(data))
-}
-
-func runScenario(ctx context.Context, v Variant, dir string, opts Options) (*report.Report, error) {
-	s, err := scenario.Parse(v.Name, []byte(v.Scenario))
-	if err != nil {
-		return nil, err
-	}
-	if opts.Run != nil {
-		return opts.Run(ctx, s)
-	}
-	rep, err := lab.Run(ctx, s, lab.Options{Out: dir, Costs: true, Plain: v.Plain})
-	if ctx.Err() != nil { // a run that was cut short is none
-		os.RemoveAll(dir)
-		return nil, ctx.Err()
-	}
-	return rep, err
 }
 
 func sampleOf(row Row, rep *report.Report, round int) Sample {

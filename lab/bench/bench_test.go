@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/lab"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 
@@ -260,9 +261,9 @@ func TestGivenUp(t *testing.T) {
 }
 
 // scripted gives P 10 s a run, and L 4, 5, and then nothing.
-func scripted() func(context.Context, *scenario.Scenario) (*report.Report, error) {
+func scripted() func(context.Context, *scenario.Scenario, lab.Options) (*report.Report, error) {
 	runs := 0
-	return func(_ context.Context, s *scenario.Scenario) (*report.Report, error) {
+	return func(_ context.Context, s *scenario.Scenario, o lab.Options) (*report.Report, error) {
 		seconds, outcome := number(10), report.Completed
 		if strings.HasSuffix(s.Name, "lanes") {
 			runs++
@@ -275,7 +276,7 @@ func scripted() func(context.Context, *scenario.Scenario) (*report.Report, error
 		if outcome != report.Completed {
 			r.Unmet = []string{"it aborted"}
 		}
-		return r, nil
+		return r, leave(o.Out, r)
 	}
 }
 
@@ -318,7 +319,7 @@ func TestRun(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	broken := errors.New("no lab here")
 	_, err := Run(t.Context(), Handover().Rows, Options{Out: t.TempDir(), Rounds: 1,
-		Run: func(context.Context, *scenario.Scenario) (*report.Report, error) { return nil, broken }})
+		Run: func(context.Context, *scenario.Scenario, lab.Options) (*report.Report, error) { return nil, broken }})
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
