@@ -135,17 +135,11 @@ func (r *run) keepLeft(m *move) {
 }
 
 // leastBytes is what the memory of a guest that left takes at the least: each content once,
-// those of the image's files not at all, 64 of them together as small as zstd makes them.
-func leastBytes(ctx context.Context, left *visit.File, images ...string) (int64, error) {
+// those of files that are there not at all, 64 of them together as small as zstd makes them.
+func leastBytes(ctx context.Context, left *visit.File, there ...*visit.File) (int64, error) {
 	seen := map[uint64]bool{}
-	for _, path := range images {
-		f, err := visit.Open(path)
-		if err != nil {
-			return 0, err
-		}
-		err = eachPage(ctx, f, func(_ []byte, hash uint64) { seen[hash] = true })
-		f.Close() //nolint:errcheck // it was read only
-		if err != nil {
+	for _, f := range there {
+		if err := eachPage(ctx, f, func(_ []byte, hash uint64) { seen[hash] = true }); err != nil {
 			return 0, err
 		}
 	}
@@ -188,34 +182,74 @@ func eachPage(ctx context.Context, f *visit.File, look func(page []byte, hash ui
 	})
 }
 
-// fillCosts is for a run with Options.Costs. The bound is of a first way only: what a host
-// has of an earlier visit is not counted.
+// fillCosts is for a run with Options.Costs.
 func (r *run) fillCosts(out *report.Migration, m *move) {
 	if !r.opts.Costs {
 		return
 	}
 	seconds := m.cpu.Seconds()
 	out.CPUS = &seconds
-	first := r.moves[0]
-	if m.left == "" || m != first {
+	if m.left == "" {
 		return
 	}
-	left, err := visits.OpenPath(&r.w.agents[m.from].config, m.left)
+	least, err := r.leastOf(context.Background(), m, out.To)
 	if err != nil {
 		r.tell("bound of the bytes: " + err.Error())
 		return
 	}
+	out.LeastBytes = &least
+}
+
+// leastOf is the least of a move to a host, which has what the guest was booted from, and what it kept when the guest
+// was there last.
+func (r *run) leastOf(ctx context.Context, m *move, to string) (int64, error) {
+	left, err := r.openLeft(m)
+	if err != nil {
+		return 0, err
+	}
 	defer left.Close()
+	var there []*visit.File
+	defer func() {
+		for _, f := range there {
+			f.Close() //nolint:errcheck // it was read only
+		}
+	}()
 	booted := r.w.image
 	for _, g := range r.w.scenario.Guests {
 		if other, known := r.w.images[g.Image]; known && g.Name == m.guest {
 			booted = other
 		}
 	}
-	least, err := leastBytes(context.Background(), left, booted.Kernel, booted.Initrd)
-	if err != nil {
-		r.tell("bound of the bytes: " + err.Error())
-		return
+	for _, path := range []string{booted.Kernel, booted.Initrd} {
+		f, err := visit.Open(path)
+		if err != nil {
+			return 0, err
+		}
+		there = append(there, f)
 	}
-	out.LeastBytes = &least
+	if before := r.leftBefore(m, to); before != nil {
+		f, err := r.openLeft(before)
+		if err != nil {
+			return 0, err
+		}
+		there = append(there, f)
+	}
+	return leastBytes(ctx, left, there...)
+}
+
+func (r *run) openLeft(m *move) (*visit.File, error) {
+	return visits.OpenPath(&r.w.agents[m.from].config, m.left)
+}
+
+// leftBefore is the guest's last move before m that left memory at a host; nil where none did.
+func (r *run) leftBefore(m *move, host string) (last *move) {
+	for _, other := range r.moves {
+		if other == m {
+			break
+		}
+		if other.guest == m.guest && other.from == host && other.left != "" {
+			last = other
+		}
+	}
+	return last
 }

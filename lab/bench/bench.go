@@ -106,6 +106,14 @@ func (a Aim) bound() string {
 	return text
 }
 
+// String is the aim in words.
+func (a Aim) String() string {
+	if a.Against != "" {
+		return fmt.Sprintf("%s of %s against %s %s", a.Measure, a.Variant, a.Against, a.bound())
+	}
+	return fmt.Sprintf("%s of %s %s", a.Measure, a.Variant, a.bound())
+}
+
 // Best stands for the variant with the least number of all but the aim's own, in each round.
 const Best = "best"
 

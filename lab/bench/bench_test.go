@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -188,6 +189,58 @@ func TestAims(t *testing.T) {
 		}
 		if all := c.samples["v"]; all[len(all)-1].Values["m"] == nil && !strings.HasPrefix(got.Note, "measured in") {
 			t.Errorf("%+v: nobody is told that one was not measured: %q", c.aim, got.Note)
+		}
+	}
+}
+
+// TestAimsOfMemory: what was promised of each row is what it is held against.
+func TestAimsOfMemory(t *testing.T) {
+	full := []string{"link of L ≥ 97", "aborts of L ≤ 0 in each run"}
+	promised := map[string][]string{
+		"idle":      {"memory of L against P ≤ 0.5", "memory/least of L ≤ 1.15", "wire/least of L ≤ 1.15", "VM downtime of L ≤ 100"},
+		"redis":     {"memory of L against best ≤ 0.5", "VM downtime of L against best ≤ 0.3"},
+		"churn":     {"wire of L against best ≤ 0.5", "wire/least of L ≤ 1.15"},
+		"touch":     {"memory of L against X ≤ 0.6", "wire of L against X ≤ 0.6"},
+		"hot":       {"VM downtime of L ≤ 200", "stalls of L against C ≤ 0.5"},
+		"nginx":     {"link while it sends of L ≥ 90", "memory of L against P ≤ 0.5"},
+		"paths":     full,
+		"paths-far": full,
+		"paths-cut": full,
+		"return":    {"wire of L against P ≤ 0.3", "wire/least of L ≤ 1.15"},
+		"control":   {"memory of L against P ≤ 1.05"},
+		"equal":     {"memory of L against P ≤ 0.2"},
+	}
+	for _, row := range Memory().Rows {
+		if len(promised[row.Name]) == 0 {
+			t.Errorf("row %s: of nothing that was promised", row.Name)
+		}
+		for _, want := range promised[row.Name] {
+			if !slices.ContainsFunc(row.Aims, func(a Aim) bool { return a.String() == want }) {
+				t.Errorf("row %s is not held against %q", row.Name, want)
+			}
+		}
+		delete(promised, row.Name)
+	}
+	if len(promised) > 0 {
+		t.Errorf("no rows for %v", promised)
+	}
+}
+
+// TestOneAbortOfFive: of rows in which none may abort one is too many.
+func TestOneAbortOfFive(t *testing.T) {
+	var row Row
+	for _, r := range Memory().Rows {
+		if r.Name == "paths" {
+			row = r
+		}
+	}
+	var runs []Sample
+	for round, outcome := range []report.Outcome{report.Completed, report.Completed, report.Aborted, report.Completed, report.Completed} {
+		runs = append(runs, sampleOf(row, &report.Report{Migrations: []report.Migration{{Outcome: outcome, Reason: "so it was told"}}}, round+1))
+	}
+	for _, a := range Evaluate(row, map[string][]Sample{"L": runs}).Aims {
+		if strings.HasPrefix(a.Text, "aborts of L") && (a.Reached || a.Seen == nil || *a.Seen != 1) {
+			t.Errorf("%s", a)
 		}
 	}
 }

@@ -75,16 +75,30 @@ func slowdown(flow string) Measure {
 	})
 }
 
-// linkShare is how much of a path's rate, or of all paths', bit/s, a copy used from its beginning to the last
-// page: what the congestion control takes to get going is counted, and the pause.
-func linkShare(rate float64) Measure {
+// aborts are the migrations of a run that did not complete.
+var aborts = Measure{Name: "aborts", Of: func(r *report.Report) (*float64, string) {
+	if len(r.Migrations) == 0 {
+		return nil, "no migration took place"
+	}
+	n := 0.0
+	for _, m := range r.Migrations {
+		if m.Outcome != report.Completed {
+			n++
+		}
+	}
+	return &n, ""
+}}
+
+// linkShare is how much of what its links could carry a copy used from its beginning to the last page: what the
+// congestion control takes to get going is counted, and the pause.
+func linkShare(l links) Measure {
 	return last("link", "%", "wire_bytes", func(m report.Migration) *float64 {
 		i := slices.IndexFunc(m.Phases, func(p report.Phase) bool { return p.Name == "copy" })
 		if i < 0 || m.MemoryS == nil || m.WireBytes == nil {
 			return nil
 		}
 		took := *m.MemoryS - m.Phases[i].StartS
-		share := 100 * float64(*m.WireBytes) * 8 / rate / took
+		share := 100 * float64(*m.WireBytes) * 8 / l.carry(took)
 		return &share
 	})
 }

@@ -168,15 +168,15 @@ func bestOf(samples map[string][]Sample, but, measure string) []Sample {
 }
 
 func seen(a Aim, samples map[string][]Sample) AimSeen {
-	values, what := valuesOf(samples[a.Variant], a.Measure), fmt.Sprintf("%s of %s", a.Measure, a.Variant)
+	values := valuesOf(samples[a.Variant], a.Measure)
 	against := samples[a.Against]
 	if a.Against == Best {
 		against = bestOf(samples, a.Variant, a.Measure)
 	}
 	if a.Against != "" {
-		values, what = ratiosOf(samples[a.Variant], against, a.Measure), what+" against "+a.Against
+		values = ratiosOf(samples[a.Variant], against, a.Measure)
 	}
-	out := AimSeen{Text: what + " " + a.bound()}
+	out := AimSeen{Text: a.String()}
 	if a.Against != Best && slices.ContainsFunc(against, func(s Sample) bool { return s.GivenUpS != nil }) {
 		if out.Note = a.Against + " does not converge"; a.Measure == memoryTime.Name { // see ratiosOf
 			out.Note = "at most: " + out.Note

@@ -10,7 +10,7 @@ import (
 // before (QEMU begins, the destination is told of the guest) and after (the pause) is no time in which memory could be
 // sent. What the congestion control takes to get going is counted, and the last rounds, in which little is left to
 // send.
-func sendingShare(rate float64) Measure {
+func sendingShare(l links) Measure {
 	m := last("link while it sends", "%", "wire_bytes", func(report.Migration) *float64 { return nil })
 	whole := m.Of
 	m.Of = func(r *report.Report) (*float64, string) {
@@ -18,11 +18,11 @@ func sendingShare(rate float64) Measure {
 			return nil, why
 		}
 		m := r.Migrations[len(r.Migrations)-1]
-		from, to, ok := sends(r.Series, m)
+		copied, from, to, ok := sends(r.Series, m)
 		if !ok {
 			return nil, "no series of what left by each path"
 		}
-		share := 100 * (sentUntil(r.Series, to) - sentUntil(r.Series, from)) * 8 / rate / (to - from)
+		share := 100 * (sentUntil(r.Series, to) - sentUntil(r.Series, from)) * 8 / (l.carry(to-copied) - l.carry(from-copied))
 		return &share, ""
 	}
 	return m
@@ -31,8 +31,9 @@ func sendingShare(rate float64) Measure {
 // firstBytes have left when a copy sends: more than what lanes say to each other before.
 const firstBytes = 100e3
 
-// sends is when a migration begins and ends to send, of the run's samples (one each 0.2 s or so).
-func sends(s *report.Series, m report.Migration) (from, to float64, ok bool) {
+// sends is when a migration's copy begins, and when it begins and ends to send, of the run's samples (one each 0.2 s or
+// so).
+func sends(s *report.Series, m report.Migration) (copied, from, to float64, ok bool) {
 	at := func(phase string) (float64, bool) {
 		i := slices.IndexFunc(m.Phases, func(p report.Phase) bool { return p.Name == phase })
 		if i < 0 {
@@ -43,7 +44,7 @@ func sends(s *report.Series, m report.Migration) (from, to float64, ok bool) {
 	copied, began := at("copy")
 	switched, ended := at("switch")
 	if s == nil || !began || !ended {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	from = copied
 	for _, p := range s.Paths {
@@ -57,7 +58,7 @@ func sends(s *report.Series, m report.Migration) (from, to float64, ok bool) {
 			to = max(to, t)
 		}
 	}
-	return from, to, to > from
+	return copied, from, to, to > from
 }
 
 // sentUntil is what had left by all paths at a time, as far as it was read by then.

@@ -19,16 +19,16 @@ func TestLinkWhileItSends(t *testing.T) {
 	r := &report.Report{Migrations: []report.Migration{m}, Series: &report.Series{Paths: []report.PathSeries{
 		path("a", 1000, 40e3, 80e3, 1.08e6, 4.08e6, 5.08e6), path("b", 0, 0, 0, 1e6, 2e6, 2e6),
 	}}}
-	got, why := sendingShare(32e6).Of(r) // 6 MB in 2 of the 3.5 s until the switch
+	got, why := sendingShare(links{first: 32e6}).Of(r) // 6 MB in 2 of the 3.5 s until the switch
 	if got == nil || math.Abs(*got-75) > 0.01 {
 		t.Errorf("%v %q, want 75", got, why)
 	}
 	r.Series = nil
-	if got, why := sendingShare(32e6).Of(r); got != nil || why == "" {
+	if got, why := sendingShare(links{first: 32e6}).Of(r); got != nil || why == "" {
 		t.Errorf("without a series %v, %q", got, why)
 	}
 	r.Migrations[0].Outcome, r.Migrations[0].Reason = report.Aborted, "a path was cut"
-	if _, why := sendingShare(32e6).Of(r); why != "aborted: a path was cut" {
+	if _, why := sendingShare(links{first: 32e6}).Of(r); why != "aborted: a path was cut" {
 		t.Errorf("of one that did not end: %q", why)
 	}
 }
