@@ -14,6 +14,7 @@ import (
 	"godwit/lab"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
+	"godwit/migration"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -223,6 +224,30 @@ func TestAimsOfMemory(t *testing.T) {
 	}
 	if len(promised) > 0 {
 		t.Errorf("no rows for %v", promised)
+	}
+}
+
+// TestWorkBetweenTheWays: a guest that goes there and back works between, however long the way there took.
+func TestWorkBetweenTheWays(t *testing.T) {
+	for _, row := range Memory().Rows {
+		for _, v := range row.Variants {
+			s, err := scenario.Parse(row.Name, []byte(v.Scenario))
+			if err != nil {
+				t.Fatal(err)
+			}
+			moves := 0
+			for _, step := range s.Steps {
+				if step.Migrate == nil {
+					continue
+				}
+				if moves++; moves > 1 && (migration.Phase(step.At.Phase) != migration.Settle || step.At.Plus < 5*time.Second) {
+					t.Errorf("%s %s: goes on %s", row.Name, v.Name, step.At)
+				}
+			}
+			if (moves == 2) != (row.Name == "return") {
+				t.Errorf("%s %s: %d moves", row.Name, v.Name, moves)
+			}
+		}
 	}
 }
 

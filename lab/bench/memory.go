@@ -94,7 +94,7 @@ steps:
   - {at: {guest: web, phase: copy, plus: {{.Cut}}}, cut: {site: montreal, uplink: second}}
 {{- end}}
 {{- if .Return}}
-  - {at: 8s, migrate: {guest: web, to: montreal, transfer: {{.Transfer}}}}
+  - {at: {guest: web, phase: settle, plus: 8s}, migrate: {guest: web, to: montreal, transfer: {{.Transfer}}}}
 {{- end}}
 end: {after_last_migration: 2s, timeout: 600s}
 expect:
