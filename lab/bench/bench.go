@@ -70,6 +70,8 @@ type Measure struct {
 	Unit string
 	// Of returns nil where the run has no such number; why then says the reason.
 	Of func(*report.Report) (value *float64, why string)
+	// Tried is what it would have come to at the least, of a copy that was given up; nil: that is not known.
+	Tried func(*report.Report) *float64
 }
 
 // Aim is what a row is to show: the measure's median of a variant, or the median of
@@ -135,8 +137,9 @@ type Sample struct {
 	WhyNull map[string]string   `json:"why_null,omitempty"`
 	Outcome string              `json:"outcome"` // of the run: ok, or the first thing that was unmet
 	// GivenUpS says that the copy did not converge, and after how many seconds it was given
-	// up: its memory time is at least that.
-	GivenUpS *float64 `json:"given_up_s,omitempty"`
+	// up: at_least has what its numbers would have come to at the least.
+	GivenUpS *float64           `json:"given_up_s,omitempty"`
+	AtLeast  map[string]float64 `json:"at_least,omitempty"`
 }
 
 // Run runs all rows. It returns what it has when ctx ends, with ctx's error.
@@ -196,7 +199,7 @@ func say(opts Options, line string) {
 }
 
 func sampleOf(row Row, rep *report.Report, round int) Sample {
-	s := Sample{Round: round, Values: map[string]*float64{}, WhyNull: map[string]string{}, Outcome: "ok"}
+	s := Sample{Round: round, Values: map[string]*float64{}, WhyNull: map[string]string{}, AtLeast: map[string]float64{}, Outcome: "ok"}
 	if len(rep.Unmet) > 0 {
 		s.Outcome = rep.Unmet[0]
 	}
@@ -206,8 +209,15 @@ func sampleOf(row Row, rep *report.Report, round int) Sample {
 	for _, m := range row.Measures {
 		value, why := m.Of(rep)
 		s.Values[m.Name] = value
-		if value == nil {
-			s.WhyNull[m.Name] = why
+		if value != nil {
+			continue
+		}
+		s.WhyNull[m.Name] = why
+		if s.GivenUpS == nil || m.Tried == nil {
+			continue
+		}
+		if least := m.Tried(rep); least != nil {
+			s.AtLeast[m.Name] = *least
 		}
 	}
 	return s

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"godwit/lab"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
-	"godwit/migration"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -147,140 +145,6 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// TestAims: which numbers reach an aim, and how that is said.
-func TestAims(t *testing.T) {
-	runs := func(values ...float64) map[string][]Sample {
-		var out []Sample
-		for i, v := range values {
-			out = append(out, Sample{Round: i + 1, Values: map[string]*float64{"m": &v}})
-		}
-		return map[string][]Sample{"v": out}
-	}
-	without := func(values ...float64) map[string][]Sample { // the last was not measured
-		all := runs(values...)
-		all["v"][len(values)-1].Values["m"] = nil
-		return all
-	}
-	gone := without(0, 0)
-	for _, c := range []struct {
-		aim     Aim
-		samples map[string][]Sample
-		text    string
-		seen    float64
-		reached bool
-	}{
-		{Aim{AtMost: 40}, runs(-3, -2, 50), "≤ 40", -2, true},
-		{Aim{AtLeast: 12}, runs(11, 13, 14), "≥ 12", 13, true},
-		{Aim{AtLeast: 12}, runs(11), "≥ 12", 11, false},
-		{Aim{AtLeast: 0.9, AtMost: 1.1}, runs(1.2), "from 0.9 to 1.1", 1.2, false},
-		{Aim{Each: true}, runs(0, 0, 0), "≤ 0 in each run", 0, true},
-		{Aim{Each: true}, runs(0, 0, 7), "≤ 0 in each run", 7, false},
-		{Aim{AtLeast: 3, AtMost: 3, Each: true}, runs(2, 3, 3), "= 3 in each run", 2, false},
-		{Aim{Each: true}, gone, "≤ 0 in each run", 0, false},
-		// Whatever the last had come to, the median holds in one of these, and may not in the others.
-		{Aim{AtMost: 40}, without(10, 20, 0), "≤ 40", 15, true},
-		{Aim{AtMost: 40}, without(10, 50, 0), "≤ 40", 30, false},
-		{Aim{AtMost: 40}, without(10, 0), "≤ 40", 10, false},
-		{Aim{AtLeast: 12}, without(11, 20, 0), "≥ 12", 15.5, false},
-	} {
-		c.aim.Variant, c.aim.Measure = "v", "m"
-		got := seen(c.aim, c.samples)
-		if got.Text != "m of v "+c.text || got.Seen == nil || *got.Seen != c.seen || got.Reached != c.reached {
-			t.Errorf("%+v: %+v, want %q %g %v", c.aim, got, c.text, c.seen, c.reached)
-		}
-		if all := c.samples["v"]; all[len(all)-1].Values["m"] == nil && !strings.HasPrefix(got.Note, "measured in") {
-			t.Errorf("%+v: nobody is told that one was not measured: %q", c.aim, got.Note)
-		}
-	}
-}
-
-// TestAimsOfMemory: what was promised of each row is what it is held against.
-func TestAimsOfMemory(t *testing.T) {
-	full := []string{"link of L ≥ 97", "aborts of L ≤ 0 in each run"}
-	promised := map[string][]string{
-		"idle":      {"memory of L against P ≤ 0.5", "memory/least of L ≤ 1.15", "wire/least of L ≤ 1.15", "VM downtime of L ≤ 100"},
-		"redis":     {"memory of L against best ≤ 0.5", "VM downtime of L against best ≤ 0.3"},
-		"churn":     {"wire of L against best ≤ 0.5", "wire/least of L ≤ 1.15"},
-		"touch":     {"memory of L against X ≤ 0.6", "wire of L against X ≤ 0.6"},
-		"hot":       {"VM downtime of L ≤ 200", "stalls of L against C ≤ 0.5"},
-		"nginx":     {"link while it sends of L ≥ 90", "memory of L against P ≤ 0.5"},
-		"paths":     full,
-		"paths-far": full,
-		"paths-cut": full,
-		"return":    {"wire of L against P ≤ 0.3", "wire/least of L ≤ 1.15"},
-		"control":   {"memory of L against P ≤ 1.05"},
-		"equal":     {"memory of L against P ≤ 0.2"},
-	}
-	for _, row := range Memory().Rows {
-		if len(promised[row.Name]) == 0 {
-			t.Errorf("row %s: of nothing that was promised", row.Name)
-		}
-		for _, want := range promised[row.Name] {
-			if !slices.ContainsFunc(row.Aims, func(a Aim) bool { return a.String() == want }) {
-				t.Errorf("row %s is not held against %q", row.Name, want)
-			}
-		}
-		delete(promised, row.Name)
-	}
-	if len(promised) > 0 {
-		t.Errorf("no rows for %v", promised)
-	}
-}
-
-// TestWorkBetweenTheWays: a guest that goes there and back works between, however long the way there took.
-func TestWorkBetweenTheWays(t *testing.T) {
-	for _, row := range Memory().Rows {
-		for _, v := range row.Variants {
-			s, err := scenario.Parse(row.Name, []byte(v.Scenario))
-			if err != nil {
-				t.Fatal(err)
-			}
-			moves := 0
-			for _, step := range s.Steps {
-				if step.Migrate == nil {
-					continue
-				}
-				if moves++; moves > 1 && (migration.Phase(step.At.Phase) != migration.Settle || step.At.Plus < 5*time.Second) {
-					t.Errorf("%s %s: goes on %s", row.Name, v.Name, step.At)
-				}
-			}
-			if (moves == 2) != (row.Name == "return") {
-				t.Errorf("%s %s: %d moves", row.Name, v.Name, moves)
-			}
-		}
-	}
-}
-
-// TestOneAbortOfFive: of rows in which none may abort one is too many.
-func TestOneAbortOfFive(t *testing.T) {
-	var row Row
-	for _, r := range Memory().Rows {
-		if r.Name == "paths" {
-			row = r
-		}
-	}
-	var runs []Sample
-	for round, outcome := range []report.Outcome{report.Completed, report.Completed, report.Aborted, report.Completed, report.Completed} {
-		runs = append(runs, sampleOf(row, &report.Report{Migrations: []report.Migration{{Outcome: outcome, Reason: "so it was told"}}}, round+1))
-	}
-	for _, a := range Evaluate(row, map[string][]Sample{"L": runs}).Aims {
-		if strings.HasPrefix(a.Text, "aborts of L") && (a.Reached || a.Seen == nil || *a.Seen != 1) {
-			t.Errorf("%s", a)
-		}
-	}
-}
-
-func (r Row) has(a Aim) bool {
-	variant, against, measure := false, a.Against == "" || a.Against == Best, false
-	for _, v := range r.Variants {
-		variant, against = variant || v.Name == a.Variant, against || v.Name == a.Against
-	}
-	for _, m := range r.Measures {
-		measure = measure || m.Name == a.Measure
-	}
-	return variant && against && measure
-}
-
 func number(f float64) *float64 { return &f }
 
 func TestStats(t *testing.T) {
@@ -289,52 +153,17 @@ func TestStats(t *testing.T) {
 		want   Stats
 	}{
 		{nil, Stats{}},
-		{[]float64{3}, Stats{1, 3, 3, 3}},
-		{[]float64{5, 1, 3}, Stats{3, 3, 1, 5}},
-		{[]float64{4, 1, 3, 2}, Stats{4, 2.5, 1, 4}},
+		{[]float64{3}, Stats{N: 1, Median: 3, Low: 3, High: 3}},
+		{[]float64{5, 1, 3}, Stats{N: 3, Median: 3, Low: 1, High: 5}},
+		{[]float64{4, 1, 3, 2}, Stats{N: 4, Median: 2.5, Low: 1, High: 4}},
 	} {
-		if diff := cmp.Diff(c.want, statsOf(c.values)); diff != "" {
+		var values []value
+		for _, n := range c.values {
+			values = append(values, value{n: n})
+		}
+		if diff := cmp.Diff(c.want, statsOf(values)); diff != "" {
 			t.Errorf("%v: %s", c.values, diff)
 		}
-	}
-}
-
-// TestGivenUp: a copy that does not converge took at least as long as it was tried, which is
-// said; the best of the others is each round's.
-func TestGivenUp(t *testing.T) {
-	gave := func(seconds float64) *report.Report {
-		return &report.Report{Migrations: []report.Migration{{Outcome: report.Completed, MemoryS: number(seconds)}}}
-	}
-	up := &report.Report{Migrations: []report.Migration{{
-		Outcome: report.Aborted, TotalS: number(120), Reason: "migrate guest web: the downtime budget of 300ms cannot be met: it writes",
-	}}, Unmet: []string{"migration 1 aborted"}}
-	row := memoryRow("row", "a row", situation{Memory: "128MiB", Rate: "1gbit", Delay: "0ms"},
-		Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 0.5}, Aim{Variant: "L", Measure: "memory", Against: Best, AtMost: 0.5},
-		Aim{Variant: "L", Measure: "wire", Against: "P", AtMost: 0.5})
-	row, err := row.Only([]string{"P", "Z", "L"})
-	if err != nil || len(row.Aims) != 3 {
-		t.Fatal(row.Aims, err)
-	}
-	samples := map[string][]Sample{
-		"P": {sampleOf(row, up, 1), sampleOf(row, up, 2)},
-		"Z": {sampleOf(row, gave(40), 1), sampleOf(row, gave(20), 2)},
-		"L": {sampleOf(row, gave(30), 1), sampleOf(row, gave(30), 2)},
-	}
-	got := Evaluate(row, samples)
-	if a := got.Aims[0]; a.Seen == nil || *a.Seen != 0.25 || !a.Reached || a.Note == "" {
-		t.Errorf("against one that does not converge: %+v", a)
-	}
-	if a := got.Aims[1]; a.Seen == nil || *a.Seen != (0.75+1.5)/2 || a.Reached || a.Note != "" {
-		t.Errorf("against the best: %+v", a)
-	}
-	if a := got.Aims[2]; a.Seen != nil || a.Note != "P does not converge" { // nothing is known of what it would have sent
-		t.Errorf("of what was sent, against one that does not converge: %+v", a)
-	}
-	if u := got.Variants[0].Unmet; len(u) != 2 || !strings.Contains(u[0], "does not converge: given up after 120 s") {
-		t.Errorf("said: %q", u)
-	}
-	if one, err := row.Only([]string{"L"}); err != nil || len(one.Aims) != 0 {
-		t.Errorf("aims that L alone can show: %+v, %v", one.Aims, err)
 	}
 }
 
@@ -376,7 +205,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := results[0].Variants[1]
-	if diff := cmp.Diff(Stats{2, 0.45, 0.4, 0.5}, l.Ratios["memory"]); diff != "" {
+	if diff := cmp.Diff(Stats{N: 2, Median: 0.45, Low: 0.4, High: 0.5}, l.Ratios["memory"]); diff != "" {
 		t.Errorf("ratios: %s", diff)
 	}
 	if diff := cmp.Diff([]string{"round 3: it aborted"}, l.Unmet); diff != "" {
@@ -387,7 +216,7 @@ func TestRun(t *testing.T) {
 	}
 	var text strings.Builder
 	Print(&text, results)
-	for _, want := range []string{"4.50 (4.00 … 5.00) [2 of 3] × 0.45 (0.40 … 0.50)", "! L, round 3: it aborted", "✓ memory of L against P ≤ 0.5: 0.45", "✗ wire of L ≤ 1: not measured"} {
+	for _, want := range []string{"4.50 (4.00 … 5.00) [2 of 3] × 0.45 (0.40 … 0.50)", "! L, round 3: it aborted", "✓ memory of L against P ≤ 0.5: 0.45", "✗ wire of L ≤ 1: not measured", "least, MB  wire/least  CPU, s"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
@@ -408,7 +237,7 @@ func TestWhatWasNotMeasured(t *testing.T) {
 	row := Row{Name: "x", Measures: []Measure{networkDowntime}, Variants: []Variant{{Name: "a"}, {Name: "b"}}}
 	got := Evaluate(row, map[string][]Sample{"a": {{Round: 1, Values: map[string]*float64{networkDowntime.Name: number(90)}}}})
 	text, err := json.Marshal(got.Variants)
-	const none = `{"n":0,"median":null,"low":null,"high":null}`
+	const none = `{"n":0,"median":null,"low":null,"high":null,"why_null":"it was not run"}`
 	for _, want := range []string{`"network downtime":{"n":1,"median":90,"low":90,"high":90}`,
 		`{"name":"b","samples":[],"numbers":{"network downtime":` + none + `},"ratios":{"network downtime":` + none + `}`} {
 		if err != nil || !strings.Contains(string(text), want) {

@@ -33,15 +33,27 @@ func last(name, unit, key string, of func(report.Migration) *float64) Measure {
 	}}
 }
 
+// growing is a number that gets no less while a copy lasts: one that is given up would have come to more.
+func growing(name, unit, key string, of func(report.Migration) *float64) Measure {
+	m := last(name, unit, key, of)
+	m.Tried = func(r *report.Report) *float64 { return of(r.Migrations[len(r.Migrations)-1]) }
+	return m
+}
+
 // Measures of a migration.
 var (
-	memoryTime      = last("memory", "s", "memory_s", func(m report.Migration) *float64 { return m.MemoryS })
+	memoryTime = growing("memory", "s", "memory_s", func(m report.Migration) *float64 {
+		if m.Outcome == report.Aborted {
+			return m.TotalS
+		}
+		return m.MemoryS
+	})
 	vmDowntime      = last("VM downtime", "ms", "vm_downtime_ms", func(m report.Migration) *float64 { return m.VMDowntimeMS })
 	networkDowntime = last("network downtime", "ms", "network_downtime_ms", func(m report.Migration) *float64 { return m.NetworkDowntimeMS })
-	wireMegabytes   = last("wire", "MB", "wire_bytes", func(m report.Migration) *float64 { return scaled(m.WireBytes, 1e-6) })
+	wireMegabytes   = growing("wire", "MB", "wire_bytes", func(m report.Migration) *float64 { return scaled(m.WireBytes, 1e-6) })
 	dropped         = last("dropped", "packets", "dropped_packets", func(m report.Migration) *float64 { return scaled(m.DroppedPackets, 1) })
 	linkDrops       = last("link drops", "packets", "link_drops", func(m report.Migration) *float64 { return scaled(m.LinkDrops, 1) })
-	cpuSeconds      = last("CPU", "s", "cpu_s", func(m report.Migration) *float64 { return m.CPUS })
+	cpuSeconds      = growing("CPU", "s", "cpu_s", func(m report.Migration) *float64 { return m.CPUS })
 	leastMegabytes  = last("least", "MB", "least_bytes", func(m report.Migration) *float64 { return scaled(m.LeastBytes, 1e-6) })
 	overLeast       = last("wire/least", "", "least_bytes", func(m report.Migration) *float64 {
 		if m.LeastBytes == nil || m.WireBytes == nil || *m.LeastBytes == 0 {
@@ -59,7 +71,7 @@ var (
 		sum := float64(m.PostCopy.Faults) * m.PostCopy.MeanMS
 		return &sum
 	})
-	rounds = last("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
+	rounds = growing("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
 )
 
 // slowdown is how many times slower a program of the guest got on while it moved: one that says

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,18 +34,26 @@ func (r Result) Measured() bool {
 	return slices.ContainsFunc(r.Variants, func(v VariantGave) bool { return len(v.Samples) > 0 })
 }
 
-// Stats of the runs that have a number. In JSON those of none are null: the samples say why.
+// Stats of the runs that have a number, or a bound of it: then these are bounds, too. In JSON those of none are null.
 type Stats struct {
-	N      int     `json:"n"`
-	Median float64 `json:"median"`
-	Low    float64 `json:"low"`
-	High   float64 `json:"high"`
+	N       int     `json:"n"`
+	Median  float64 `json:"median"`
+	Low     float64 `json:"low"`
+	High    float64 `json:"high"`
+	Bound   Bound   `json:"bound,omitempty"`
+	WhyNull string  `json:"why_null,omitempty"` // of none
 }
 
 // MarshalJSON writes what is known.
 func (s Stats) MarshalJSON() ([]byte, error) {
 	if s.N == 0 {
-		return []byte(`{"n":0,"median":null,"low":null,"high":null}`), nil
+		return json.Marshal(struct {
+			N       int      `json:"n"`
+			Median  *float64 `json:"median"`
+			Low     *float64 `json:"low"`
+			High    *float64 `json:"high"`
+			WhyNull string   `json:"why_null"`
+		}{WhyNull: s.WhyNull})
 	}
 	type plain Stats
 	return json.Marshal(plain(s))
@@ -54,6 +63,7 @@ func (s Stats) MarshalJSON() ([]byte, error) {
 type AimSeen struct {
 	Text    string   `json:"text"`
 	Seen    *float64 `json:"seen"` // null: not measured
+	Bound   Bound    `json:"bound,omitempty"`
 	Reached bool     `json:"reached"`
 	Note    string   `json:"note,omitempty"`
 }
@@ -65,7 +75,7 @@ func (a AimSeen) String() string {
 		mark = "✓"
 	}
 	if a.Seen != nil {
-		number = short(*a.Seen)
+		number = strings.TrimSpace(string(a.Bound) + " " + short(*a.Seen))
 	}
 	if a.Note != "" {
 		number += " (" + a.Note + ")"
@@ -75,17 +85,24 @@ func (a AimSeen) String() string {
 
 // statsOf returns the median (the mean of the middle two where n is even), the lowest
 // and the highest; N is 0 where there are no values.
-func statsOf(values []float64) Stats {
+func statsOf(values []value) Stats {
+	values = oneSided(values)
 	if len(values) == 0 {
 		return Stats{}
 	}
-	v := slices.Sorted(slices.Values(values))
-	mid := len(v) / 2
-	median := v[mid]
-	if len(v)%2 == 0 {
-		median = (v[mid-1] + v[mid]) / 2
+	var v []float64
+	var out Stats
+	for _, one := range values {
+		v = append(v, one.n)
+		out.Bound = cmp.Or(out.Bound, one.bound)
 	}
-	return Stats{N: len(v), Median: median, Low: v[0], High: v[len(v)-1]}
+	slices.Sort(v)
+	mid := len(v) / 2
+	out.N, out.Median, out.Low, out.High = len(v), v[mid], v[0], v[len(v)-1]
+	if len(v)%2 == 0 {
+		out.Median = (v[mid-1] + v[mid]) / 2
+	}
+	return out
 }
 
 // Evaluate makes the row's result of the samples of each variant.
@@ -94,12 +111,12 @@ func Evaluate(row Row, samples map[string][]Sample) Result {
 	for i, v := range row.Variants {
 		gave := VariantGave{Name: v.Name, Samples: append([]Sample{}, samples[v.Name]...), Numbers: map[string]Stats{}}
 		for _, m := range row.Measures {
-			gave.Numbers[m.Name] = statsOf(valuesOf(samples[v.Name], m.Name))
+			gave.Numbers[m.Name] = stats(numbersOf(samples[v.Name], m.Name), func() string { return whyNone(samples[v.Name], m.Name) })
 			if i > 0 {
 				if gave.Ratios == nil {
 					gave.Ratios = map[string]Stats{}
 				}
-				gave.Ratios[m.Name] = statsOf(ratiosOf(samples[v.Name], samples[row.Variants[0].Name], m.Name))
+				gave.Ratios[m.Name] = ratio(row.Variants[0].Name, v.Name, m.Name, samples)
 			}
 		}
 		for _, s := range samples[v.Name] {
@@ -110,102 +127,117 @@ func Evaluate(row Row, samples map[string][]Sample) Result {
 		out.Variants = append(out.Variants, gave)
 	}
 	for _, a := range row.Aims {
-		out.Aims = append(out.Aims, seen(a, samples))
+		out.Aims = append(out.Aims, row.seen(a, samples))
 	}
 	return out
 }
 
-func valuesOf(samples []Sample, measure string) []float64 {
-	var out []float64
-	for _, s := range samples {
-		if v := s.Values[measure]; v != nil {
-			out = append(out, *v)
+// stats are those of some values, with why there are none.
+func stats(values byRound, why func() string) Stats {
+	s := statsOf(values.values())
+	if s.N == 0 {
+		s.WhyNull = why()
+	}
+	return s
+}
+
+// ratio is that of a variant to the first, of each round's own.
+func ratio(first, name, measure string, samples map[string][]Sample) Stats {
+	own, others := numbersOf(samples[name], measure), numbersOf(samples[first], measure)
+	return stats(own.over(others), func() string {
+		switch {
+		case len(own) == 0:
+			return whyNone(samples[name], measure)
+		case len(others) == 0:
+			return first + ": " + whyNone(samples[first], measure)
 		}
+		return "in no round are both known, and that of " + first + " not 0"
+	})
+}
+
+// seen is what the samples show of an aim.
+func (r Row) seen(a Aim, samples map[string][]Sample) AimSeen {
+	out := AimSeen{Text: r.text(a)}
+	values, own := numbersOf(samples[a.Variant], a.Measure), samples[a.Variant]
+	if a.Against != "" {
+		others, open := numbersOf(samples[a.Against], a.Measure), givenUpOf(a.Against, samples[a.Against])
+		if a.Against == Best {
+			others, open = r.best(samples, a.Variant, a.Measure)
+		}
+		values, out.Note = values.over(others), diverge(open)
+	}
+	s := statsOf(values.values())
+	if s.N == 0 {
+		out.Note = cmp.Or(out.Note, diverge(givenUpOf(a.Variant, own)), r.whyUnseen(a, samples))
+		return out
+	}
+	out.Seen, out.Bound, out.Reached = &s.Median, s.Bound, a.reached(s, values.values(), len(own))
+	for _, n := range []float64{s.Low, s.High} {
+		if a.Each && !a.holds(n) {
+			out.Seen = &n
+		}
+	}
+	if s.N < len(own) {
+		out.Note = strings.TrimSuffix(fmt.Sprintf("measured in %d of %d runs; %s", s.N, len(own), out.Note), "; ")
 	}
 	return out
 }
 
-// ratiosOf divides each round's value by the same round's of the others. Of one that was
-// given up its memory time is as long as it was tried: the ratio is at most that.
-func ratiosOf(samples, against []Sample, measure string) []float64 {
-	var out []float64
-	for _, s := range samples {
-		i := slices.IndexFunc(against, func(o Sample) bool { return o.Round == s.Round })
-		if i < 0 || s.Values[measure] == nil {
-			continue
-		}
-		if other := against[i].atLeast(measure); other != nil && *other != 0 {
-			out = append(out, *s.Values[measure] / *other)
-		}
+// whyUnseen is why nothing was measured of an aim.
+func (r Row) whyUnseen(a Aim, samples map[string][]Sample) string {
+	switch {
+	case len(numbersOf(samples[a.Variant], a.Measure)) == 0:
+		return whyNone(samples[a.Variant], a.Measure)
+	case a.Against == Best:
+		return "of none of the others"
 	}
-	return out
+	return ratio(a.Against, a.Variant, a.Measure, samples).WhyNull
 }
 
-// atLeast is a value, or what it is at least; nil if nothing is known.
-func (s Sample) atLeast(measure string) *float64 {
-	if s.Values[measure] == nil && measure == memoryTime.Name {
-		return s.GivenUpS
-	}
-	return s.Values[measure]
-}
-
-// bestOf is, of each round, the least of all variants but one.
-func bestOf(samples map[string][]Sample, but, measure string) []Sample {
-	least := map[int]*float64{}
-	for name, all := range samples {
-		for _, s := range all {
-			v := s.atLeast(measure)
-			if name != but && v != nil && (least[s.Round] == nil || *v < *least[s.Round]) {
-				least[s.Round] = v
+// text is an aim in words, and which the best is of.
+func (r Row) text(a Aim) string {
+	if a.Against == Best {
+		var others []string
+		for _, v := range r.Variants {
+			if v.Name != a.Variant {
+				others = append(others, v.Name)
 			}
 		}
+		a.Against = "the best of " + strings.Join(others, ", ")
 	}
-	var out []Sample
-	for round, v := range least {
-		out = append(out, Sample{Round: round, Values: map[string]*float64{measure: v}})
-	}
-	return out
+	return a.String()
 }
 
-func seen(a Aim, samples map[string][]Sample) AimSeen {
-	values := valuesOf(samples[a.Variant], a.Measure)
-	against := samples[a.Against]
-	if a.Against == Best {
-		against = bestOf(samples, a.Variant, a.Measure)
-	}
-	if a.Against != "" {
-		values = ratiosOf(samples[a.Variant], against, a.Measure)
-	}
-	out := AimSeen{Text: a.String()}
-	if a.Against != Best && slices.ContainsFunc(against, func(s Sample) bool { return s.GivenUpS != nil }) {
-		if out.Note = a.Against + " does not converge"; a.Measure == memoryTime.Name { // see ratiosOf
-			out.Note = "at most: " + out.Note
+// reached says whether values, of so many runs, are enough to say that the aim is: what was not measured, or is known to
+// be no better than so much, may be as bad as can be.
+func (a Aim) reached(s Stats, values []value, runs int) bool {
+	showing := 0
+	for _, v := range values {
+		if a.shows(v) {
+			showing++
 		}
 	}
-	stats := statsOf(values)
-	if stats.N == 0 {
-		return out
+	known := len(values) == runs && s.N == runs && a.mayShow(s.Bound)
+	return showing == runs || !a.Each && (2*showing > runs || known && a.holds(s.Median))
+}
+
+// shows says whether a value is what the aim wants, also where it is a bound.
+func (a Aim) shows(v value) bool { return a.holds(v.n) && a.mayShow(v.bound) }
+
+// mayShow says whether values that are bounded so can show that the aim is reached.
+func (a Aim) mayShow(b Bound) bool {
+	switch b {
+	case upper:
+		return a.AtLeast == 0
+	case lower:
+		return a.AtLeast > a.AtMost
 	}
-	out.Seen, out.Reached = &stats.Median, a.holds(stats.Median)
-	for _, n := range []float64{stats.Low, stats.High} {
-		if a.Each && !a.holds(n) {
-			out.Seen, out.Reached = &n, false
-		}
-	}
-	runs := len(samples[a.Variant])
-	if stats.N == runs {
-		return out
-	}
-	held := len(slices.DeleteFunc(values, func(n float64) bool { return !a.holds(n) }))
-	if a.Each || 2*held <= runs { // what was not measured may be as bad as can be
-		out.Reached = false
-	}
-	out.Note = strings.TrimSuffix(fmt.Sprintf("measured in %d of %d runs; %s", stats.N, runs, out.Note), "; ")
-	return out
+	return true
 }
 
 // Print writes the results as tables: the median, and in brackets the lowest and the
-// highest, and how many of the runs have a number where not all do; beside it the ratio to the first variant.
+// highest, and how many of the runs have a number where not all do; beside it the ratio to the first variant. A bound is
+// behind ≥ or ≤.
 func Print(w io.Writer, results []Result) {
 	for i, r := range results {
 		if i > 0 {
@@ -220,7 +252,7 @@ func (r Result) print(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	heads := []string{"", "runs"}
 	for _, m := range r.Row.Measures {
-		heads = append(heads, strings.TrimSpace(m.Name+", "+m.Unit))
+		heads = append(heads, strings.TrimSuffix(m.Name+", "+m.Unit, ", "))
 	}
 	fmt.Fprintln(table, "  "+strings.Join(heads, "\t"))
 	for _, v := range r.Variants {
@@ -262,10 +294,11 @@ func (s Stats) of(all int) string {
 }
 
 func spread(s Stats) string {
+	text := s.Bound.sign() + short(s.Median)
 	if s.N == 1 {
-		return short(s.Median)
+		return text
 	}
-	return fmt.Sprintf("%s (%s … %s)", short(s.Median), short(s.Low), short(s.High))
+	return fmt.Sprintf("%s (%s … %s)", text, short(s.Low), short(s.High))
 }
 
 // short writes a number with three digits that count.
@@ -282,8 +315,8 @@ func short(f float64) string {
 func (s Sample) line(measures []Measure) string {
 	var parts []string
 	for _, m := range measures {
-		if v := s.Values[m.Name]; v != nil {
-			parts = append(parts, fmt.Sprintf("%s %s %s", m.Name, short(*v), m.Unit))
+		if v, ok := s.value(m.Name); ok {
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s%s %s", m.Name, v.bound.sign(), short(v.n), m.Unit)))
 		}
 	}
 	if s.Outcome != "ok" {
