@@ -190,11 +190,12 @@ func (r *run) fillCosts(out *report.Migration, m *move) {
 	seconds := m.cpu.Seconds()
 	out.CPUS = &seconds
 	if m.left == "" {
+		out.Null("least_bytes", "its source kept no memory to look at: only our own data path does, of a guest that has left")
 		return
 	}
 	least, err := r.leastOf(context.Background(), m, out.To)
 	if err != nil {
-		r.tell("bound of the bytes: " + err.Error())
+		out.Null("least_bytes", err.Error())
 		return
 	}
 	out.LeastBytes = &least

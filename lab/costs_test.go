@@ -4,10 +4,14 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/agent/config"
+	"godwit/lab/report"
 )
 
 // TestGuestsThreadsThatEnded: what a guest's own processors used is not the host's, also once their threads have ended,
@@ -58,4 +62,17 @@ func threadTime() time.Duration {
 	var used unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used)
 	return time.Duration(used.Nano())
+}
+
+// TestWhyNoLeast: where there is no bound of the bytes, the report says why.
+func TestWhyNoLeast(t *testing.T) {
+	c := config.Config{Run: t.TempDir()}
+	r := &run{opts: Options{Costs: true}, w: &world{agents: map[string]*hostAgent{"montreal": {config: c}}}}
+	for left, want := range map[string]string{"": "kept no memory", "/nonexistent": "not sealed by this host's key"} {
+		out := report.Migration{}
+		r.fillCosts(&out, &move{from: "montreal", left: left})
+		if why := out.WhyNull["least_bytes"]; out.LeastBytes != nil || !strings.Contains(why, want) {
+			t.Errorf("left %q: %v, %q", left, out.LeastBytes, why)
+		}
+	}
 }

@@ -158,7 +158,7 @@ func crowdRow(connections int, memory string) Row {
 	s := sites{Name: fmt.Sprintf("follow-%d", connections), Client: "internet", Memory: memory, Every: "100ms", Timeout: "4m",
 		Flow: "requests", Options: fmt.Sprintf("every: 10m, connections: %d", connections)}
 	fresh := accepted("requests")
-	ratio := both("followed/accepted", "", followed, fresh, func(a, b float64) float64 { return a / b })
+	ratio := both("followed/accepted", "", followed, fresh, over)
 	return Row{
 		Name:     s.Name,
 		Title:    fmt.Sprintf("%d connections to a guest of %s: from TARGET_RESUME until all have a subflow on the next address, against 3 × the time in which it accepted as many fresh ones", connections, memory),

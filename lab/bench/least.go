@@ -65,5 +65,5 @@ func leastTime(l links) Measure {
 }
 
 func overLeastTime(l links) Measure {
-	return both("memory/least", "", memoryTime, leastTime(l), func(a, b float64) float64 { return a / b })
+	return both("memory/least", "", memoryTime, leastTime(l), over)
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -29,8 +30,31 @@ func last(name, unit, key string, of func(report.Migration) *float64) Measure {
 			return nil, why
 		}
 		m := r.Migrations[len(r.Migrations)-1]
-		return of(m), m.WhyNull[key]
+		return orWhy(of(m), m.WhyNull[key])
 	}}
+}
+
+// notTold is why there is no number where the report has neither it nor a reason.
+const notTold = "its report does not tell it"
+
+func orWhy(value *float64, why string) (*float64, string) {
+	if value != nil {
+		return value, ""
+	}
+	return nil, cmp.Or(why, notTold)
+}
+
+// because is a measure with a reason of its own, where the report has none.
+func because(m Measure, why string) Measure {
+	of := m.Of
+	m.Of = func(r *report.Report) (*float64, string) {
+		value, said := of(r)
+		if said == notTold {
+			said = why
+		}
+		return value, said
+	}
+	return m
 }
 
 // growing is a number that gets no less while a copy lasts: one that is given up would have come to more.
@@ -55,22 +79,16 @@ var (
 	linkDrops       = last("link drops", "packets", "link_drops", func(m report.Migration) *float64 { return scaled(m.LinkDrops, 1) })
 	cpuSeconds      = growing("CPU", "s", "cpu_s", func(m report.Migration) *float64 { return m.CPUS })
 	leastMegabytes  = last("least", "MB", "least_bytes", func(m report.Migration) *float64 { return scaled(m.LeastBytes, 1e-6) })
-	overLeast       = last("wire/least", "", "least_bytes", func(m report.Migration) *float64 {
-		if m.LeastBytes == nil || m.WireBytes == nil || *m.LeastBytes == 0 {
-			return nil
-		}
-		ratio := float64(*m.WireBytes) / float64(*m.LeastBytes)
-		return &ratio
-	})
+	overLeast       = both("wire/least", "", wireMegabytes, leastMegabytes, over)
 	// stalls are all waits of the guest for pages that came after it, as the destination's proxy
 	// saw them; of QEMU's own post-copy as QEMU did (postcopy-blocktime).
-	stalls = last("stalls", "ms", "post_copy", func(m report.Migration) *float64 {
+	stalls = because(last("stalls", "ms", "post_copy", func(m report.Migration) *float64 {
 		if m.PostCopy == nil {
 			return nil
 		}
 		sum := float64(m.PostCopy.Faults) * m.PostCopy.MeanMS
 		return &sum
-	})
+	}), "no page came after it: it was no post-copy")
 	rounds = growing("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
 )
 
@@ -125,7 +143,7 @@ const lastCame = "last connection came"
 
 // Measures of a handover.
 var (
-	followed = last("followed", "ms", "", func(m report.Migration) *float64 {
+	followed = because(last("followed", "ms", "", func(m report.Migration) *float64 {
 		if m.SwitchedS == nil {
 			return nil
 		}
@@ -140,15 +158,15 @@ var (
 			}
 		}
 		return known
-	})
+	}), "nobody told when its connections had followed")
 	// By the guest's own list: each connection is looked at, not the flow's first.
-	moved = last("moved", "connections", "survival", func(m report.Migration) *float64 {
+	moved = because(last("moved", "connections", "survival", func(m report.Migration) *float64 {
 		if m.Survival == nil || m.Survival.Unknown != "" || m.Survival.Omitted > 0 {
 			return nil
 		}
 		n := int64(m.Survival.Moved)
 		return scaled(&n, 1)
-	})
+	}), "the guest's own list of its connections is not there, or not whole")
 )
 
 // accepted is how long the guest took to accept the fresh connections of a flow.
@@ -171,6 +189,7 @@ func gapOverVM(flow string) Measure {
 }
 
 func minus(a, b float64) float64 { return a - b }
+func over(a, b float64) float64  { return a / b }
 
 // damaged are a flow's records that were lost, came twice, or were not what was sent.
 func damaged(flow string) Measure {
@@ -218,7 +237,7 @@ func ofFlow(name, unit, flow, key string, of func(report.Traffic) *float64) Meas
 		}
 		for _, t := range r.Traffic {
 			if t.Name == flow {
-				return of(t), t.WhyNull[key]
+				return orWhy(of(t), t.WhyNull[key])
 			}
 		}
 		return nil, "no flow " + flow

@@ -28,3 +28,32 @@ func TestSlowdown(t *testing.T) {
 		}
 	}
 }
+
+// TestEachNumberOrAReason: whatever a report lacks, a measure gives a number, or says why there is none.
+func TestEachNumberOrAReason(t *testing.T) {
+	flows := []report.Traffic{{Name: "ticks"}, {Name: "udp"}, {Name: "upload"}, {Name: "download"}, {Name: "requests"}}
+	of := func(m report.Migration) *report.Report {
+		return &report.Report{Migrations: []report.Migration{m}, Traffic: flows}
+	}
+	reports := map[string]*report.Report{
+		"no migration": {}, "flows alone": {Traffic: flows}, "no more than its end": of(report.Migration{Outcome: report.Completed}),
+		"aborted":              of(report.Migration{Outcome: report.Aborted, Reason: "so it was told"}),
+		"given up":             of(report.Migration{Outcome: report.Aborted, Reason: "the downtime budget of 300ms", TotalS: number(9)}),
+		"nothing to carry":     of(report.Migration{Outcome: report.Completed, MemoryS: number(1), WireBytes: new(int64(1)), LeastBytes: new(int64(0))}),
+		"no bytes":             of(report.Migration{Outcome: report.Completed, MemoryS: number(1), LeastBytes: new(int64(9))}),
+		"all but the copy":     of(report.Migration{Outcome: report.Completed, MemoryS: number(1), WireBytes: new(int64(1)), SwitchedS: number(1)}),
+		"connections unlisted": of(report.Migration{Outcome: report.Completed, Survival: &report.Survival{Omitted: 1}}),
+	}
+	for _, table := range []Table{Handover(), Memory()} {
+		for _, row := range table.Rows {
+			for what, r := range reports {
+				s := sampleOf(row, r, 1)
+				for _, m := range row.Measures {
+					if v := s.Values[m.Name]; (v == nil) != (s.WhyNull[m.Name] != "") {
+						t.Errorf("%s, %s: %s is %v, %q", row.Name, what, m.Name, v, s.WhyNull[m.Name])
+					}
+				}
+			}
+		}
+	}
+}

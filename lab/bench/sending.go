@@ -11,10 +11,10 @@ import (
 // sent. What the congestion control takes to get going is counted, and the last rounds, in which little is left to
 // send.
 func sendingShare(l links) Measure {
-	m := last("link while it sends", "%", "wire_bytes", func(report.Migration) *float64 { return nil })
+	m := last("link while it sends", "%", "wire_bytes", func(m report.Migration) *float64 { return scaled(m.WireBytes, 1) })
 	whole := m.Of
 	m.Of = func(r *report.Report) (*float64, string) {
-		if _, why := whole(r); why != "" {
+		if sent, why := whole(r); sent == nil {
 			return nil, why
 		}
 		m := r.Migrations[len(r.Migrations)-1]
