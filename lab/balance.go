@@ -150,6 +150,7 @@ func (r *run) balanceOf(ctx context.Context, name string, links map[string]wan.C
 	if b.err = r.w.agentOf(name).client.CallGuest(ask, name, "counters", nil, &counters); b.err != nil {
 		return b
 	}
+	r.sawLoads(name, time.Now(), &counters)
 	if counters.MeterError != "" {
 		b.err = fmt.Errorf("%s", counters.MeterError)
 		return b

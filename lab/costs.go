@@ -189,6 +189,7 @@ func (r *run) fillCosts(out *report.Migration, m *move) {
 	}
 	seconds := m.cpu.Seconds()
 	out.CPUS = &seconds
+	r.fillSlowdown(out, m)
 	if m.left == "" {
 		out.Null("least_bytes", "its source kept no memory to look at: only our own data path does, of a guest that has left")
 		return

@@ -30,7 +30,7 @@ type Options struct {
 	// move of a run with one guest: what benches hold ours against. Clients lose the guest.
 	Plain bool
 
-	Costs bool // the report has cpu_s and least_bytes too, which takes some seconds more
+	Costs bool // the report has cpu_s, least_bytes and slowdown too, which takes some seconds more
 }
 
 // run is one scenario under way.
@@ -66,8 +66,9 @@ type run struct {
 	results  map[string]traffic.Result
 	flows    map[string]*flowTrace
 	balances []balance
-	handed   chan struct{} // a handover is done: edges and guests are to be compared before another move begins
-	links    linkWindow    // while traffic ran
+	loads    map[string][]loadLook // by guest; with Options.Costs
+	handed   chan struct{}         // a handover is done: edges and guests are to be compared before another move begins
+	links    linkWindow            // while traffic ran
 	held     holdings
 	known    map[string][]migration.Address // by guest: its addresses as its agent told them last
 	booting  map[string]int                 // by guest: boots to come after its QEMU was killed
@@ -129,7 +130,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 	}
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{}, never: map[*scenario.Step]bool{},
-		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{},
+		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, loads: map[string][]loadLook{},
 		ending: make(chan struct{}), patience: flowPatience, settling: ownerlessTime, handed: make(chan struct{}, 1),
 	}
 	// What is begun here lives to the end of the run: one that is interrupted is measured, too.

@@ -92,7 +92,7 @@ func (m *meters) watch(nic nicID) {
 
 // counters answers the method of that name.
 func (n *node) counters(context.Context, struct{}) (any, error) {
-	c := guest.Counters{Start: n.start}
+	c := guest.Counters{Start: n.start, Wrote: n.work.Wrote()}
 	var err error
 	if c.Meter, err = n.meters.read(); err != nil {
 		c.MeterError = err.Error()

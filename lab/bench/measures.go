@@ -89,21 +89,10 @@ var (
 		sum := float64(m.PostCopy.Faults) * m.PostCopy.MeanMS
 		return &sum
 	}), "no page came after it: it was no post-copy")
-	rounds = growing("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
+	// slowdown is by the guest's own loads, where they count what they write.
+	slowdown = last("slowdown", "×", "slowdown", func(m report.Migration) *float64 { return m.Slowdown })
+	rounds   = growing("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
 )
-
-// slowdown is how many times slower a program of the guest got on while it moved: one that says
-// something each 10 ms to a client, and makes up for nothing. Its pauses count, those of its
-// machine and those for pages that were not there, and the processor that it did not get.
-func slowdown(flow string) Measure {
-	return ofFlow("slowdown", "×", flow, "mbps.during", func(t report.Traffic) *float64 {
-		if t.Mbps.Before == nil || t.Mbps.During == nil || *t.Mbps.During <= 0 {
-			return nil
-		}
-		times := *t.Mbps.Before / *t.Mbps.During
-		return &times
-	})
-}
 
 // aborts are the migrations of a run that did not complete.
 var aborts = Measure{Name: "aborts", Of: func(r *report.Report) (*float64, string) {

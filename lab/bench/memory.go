@@ -117,7 +117,7 @@ var transfers = []struct{ letter, transfer string }{
 func memoryRow(name, title string, s situation, aims ...Aim) Row {
 	l := s.links()
 	row := Row{Name: name, Title: title, Aims: aims, Measures: []Measure{
-		memoryTime, leastTime(l), overLeastTime(l), vmDowntime, wireMegabytes, leastMegabytes, overLeast, cpuSeconds, rounds, stalls, slowdown("ticks"),
+		memoryTime, leastTime(l), overLeastTime(l), vmDowntime, wireMegabytes, leastMegabytes, overLeast, cpuSeconds, rounds, stalls, slowdown,
 	}}
 	s.Name = name
 	for _, t := range transfers {

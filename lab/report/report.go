@@ -107,6 +107,7 @@ type Migration struct {
 	Survival      *Survival         `json:"survival,omitempty"`
 	CPUS          *float64          `json:"cpu_s,omitempty"`       // processor time of both hosts, without guests' own; benches only
 	LeastBytes    *int64            `json:"least_bytes,omitempty"` // what its memory takes at the least; benches only
+	Slowdown      *float64          `json:"slowdown,omitempty"`    // how many times fewer pages its loads wrote while it moved; benches only
 	DataPath      json.RawMessage   `json:"data_path,omitempty"`   // figures of our own data path, as the source told them last
 	PostCopy      *PostCopy         `json:"post_copy,omitempty"`   // where the guest ran before its pages were there
 	Throttled     *Throttled        `json:"throttled,omitempty"`   // where the guest wrote too fast for mode precopy

@@ -264,11 +264,13 @@ type Metered struct {
 	Packets uint64     `json:"packets"`
 }
 
-// Counters are what the guest's own meters counted.
+// Counters are what the guest's own meters counted, and its loads.
 type Counters struct {
 	Meter []Metered `json:"meter,omitempty"`
 	// MeterError says why there is no Meter.
 	MeterError string `json:"meter_error,omitempty"`
 	// Start is another number with each start of the guest's program, as its counts begin anew. 0: it does not say.
 	Start uint64 `json:"start,omitempty"`
+	// Wrote is how many pages the loads of a lab's guest have written so far. 0: it has none that count.
+	Wrote uint64 `json:"wrote,omitempty"`
 }

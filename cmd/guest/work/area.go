@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/lab/image/workload"
@@ -33,12 +34,13 @@ type area struct {
 	versions []uint32
 	random   workload.Random
 	writes   uint64
+	wrote    *atomic.Uint64 // by all areas of the guest
 	late     uint64
 	failed   error
 }
 
-func newArea(id uint32, s store, w workload.Workload) *area {
-	return &area{id: id, text: w.Text, touch: w.Touch, store: s, versions: make([]uint32, s.pages()), random: workload.Random(uint64(id) << 32)}
+func newArea(id uint32, s store, w workload.Workload, wrote *atomic.Uint64) *area {
+	return &area{id: id, text: w.Text, touch: w.Touch, store: s, versions: make([]uint32, s.pages()), random: workload.Random(uint64(id) << 32), wrote: wrote}
 }
 
 // batch is how many pages are written or checked between two chances for others.
@@ -78,6 +80,7 @@ func (a *area) write(number uint32) {
 	}
 	a.versions[number] = version
 	a.writes++
+	a.wrote.Add(1)
 }
 
 // pace is how often pages are rewritten, and backlog how much of what could not be

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/lab/image/workload"
@@ -36,6 +37,8 @@ type Set struct {
 	running []string // lines that run, as often as they do
 	areas   []*area
 	used    int64 // bytes of the disk, by the areas that there are
+
+	wrote atomic.Uint64
 }
 
 // Start begins each line that does not run yet (of equal ones, as many as do not), and returns when the areas have
@@ -118,7 +121,7 @@ func (s *Set) begin(command *exec.Cmd) error {
 }
 
 func (s *Set) fill(ctx context.Context, store store, w workload.Workload, hot float64) error {
-	a := newArea(uint32(len(s.areas)+1), store, w)
+	a := newArea(uint32(len(s.areas)+1), store, w, &s.wrote)
 	if err := a.fill(ctx); err != nil {
 		return errors.Join(err, store.close())
 	}
@@ -134,6 +137,9 @@ func (s *Set) fill(ctx context.Context, store store, w workload.Workload, hot fl
 	}
 	return nil
 }
+
+// Wrote is how many pages all areas have written so far. It waits for nobody.
+func (s *Set) Wrote() uint64 { return s.wrote.Load() }
 
 // Verify checks every page of every area.
 func (s *Set) Verify() guest.Verified {

@@ -37,6 +37,9 @@ func TestAreasAreFilledRewrittenAndChecked(t *testing.T) {
 	if second.Corrupt != 0 || len(second.Errors) != 0 {
 		t.Errorf("while rewriting: %+v", second)
 	}
+	if wrote := set.Wrote(); wrote < second.Writes {
+		t.Errorf("%d pages written, without a check %d", second.Writes, wrote)
+	}
 	want := (512 + 25 + 100) * took.Seconds() // a busy machine writes less
 	if wrote := second.Writes - first.Writes; wrote < 30 || float64(wrote) > 1.45*want {
 		t.Errorf("%d pages rewritten in %v, want about %.0f", wrote, took, want)
