@@ -151,6 +151,9 @@ func leastBytes(ctx context.Context, left *visit.File, there ...*visit.File) (in
 	var sum int64
 	var batch, packed []byte
 	flush := func() {
+		if len(batch) == 0 { // of which a frame would be made, too
+			return
+		}
 		packed = enc.EncodeAll(batch, packed[:0])
 		sum, batch = sum+int64(len(packed)), batch[:0]
 	}
