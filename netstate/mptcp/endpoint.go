@@ -174,7 +174,8 @@ func decodeEndpoint(decoder *netlink.AttributeDecoder) Endpoint {
 		case addrID:
 			e.ID = decoder.Uint8()
 		case addrV4, addrV6:
-			e.Addr, _ = netip.AddrFromSlice(decoder.Bytes())
+			addr, _ := netip.AddrFromSlice(decoder.Bytes())
+			e.Addr = addr.Unmap() // implicit ones of connections that a listener of both families took are mapped
 		case addrPort:
 			e.Port = decoder.Uint16()
 		case addrFlags:

@@ -96,7 +96,7 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	one := nic(1)
 	one.Main = true
 	configure(one)
-	near, far := talk(t, client, 7000)
+	near, far := talkTo(t, client, "tcp", own(one), 7000)
 	hear := func() {
 		t.Helper()
 		if _, err := far.Write([]byte{1}); err != nil {
@@ -148,12 +148,13 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	}
 }
 
-// talk makes an MPTCP connection from the client to nic1, on which data went both ways.
-func talk(t *testing.T, client string, port int) (near, far net.Conn) {
+// talkTo makes an MPTCP connection from the client to an address of nic1, on which data went both ways. Its listener is
+// on that network, "tcp": by both families.
+func talkTo(t *testing.T, client, network string, addr netip.Addr, port int) (near, far net.Conn) {
 	t.Helper()
 	var listening net.ListenConfig
 	listening.SetMultipathTCP(true)
-	listener, err := listening.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
+	listener, err := listening.Listen(context.Background(), network, fmt.Sprintf(":%d", port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func talk(t *testing.T, client string, port int) (near, far net.Conn) {
 	dialer.SetMultipathTCP(true)
 	dialer.Timeout = 20 * time.Second
 	err = netns.Do(client, func() (err error) {
-		near, err = dialer.Dial("tcp4", fmt.Sprintf("10.1.1.10:%d", port))
+		near, err = dialer.Dial("tcp", netip.AddrPortFrom(addr, uint16(port)).String())
 		return err
 	})
 	if err != nil {

@@ -69,11 +69,17 @@ func own(c guest.Configure) netip.Addr { return c.Addrs[0].Addr() }
 // TestLeavesBesideOneThatCannot: behind a NAT, too, an address that nobody needs is withdrawn where somebody needs an
 // older one: connections would keep a subflow there, and clients go on counting it, move by move.
 func TestLeavesBesideOneThatCannot(t *testing.T) {
+	for name, network := range map[string]string{"by IPv4": "tcp4", "by a listener of both families": "tcp"} {
+		t.Run(name, func(t *testing.T) { leavesBesideOneThatCannot(t, network) })
+	}
+}
+
+func leavesBesideOneThatCannot(t *testing.T, network string) {
 	w := beside(t)
 	w.configure(t, w.one)
-	talk(t, w.client, 7000)
+	talkTo(t, w.client, network, own(w.one), 7000)
 	w.accepts(t, 0)
-	talk(t, w.client, 7001) // it cannot follow
+	talkTo(t, w.client, network, own(w.one), 7001) // it cannot follow
 	w.accepts(t, 8)
 	w.configure(t, w.two)
 	if !joins(t, own(w.two).String(), 20*time.Second) {
@@ -102,7 +108,7 @@ func TestNATOfAKeptAddress(t *testing.T) {
 	w := beside(t)
 	w.configure(t, w.one)
 	w.accepts(t, 1) // it follows once
-	talk(t, w.client, 7000)
+	talkTo(t, w.client, "tcp4", own(w.one), 7000)
 	w.configure(t, w.two)
 	if !joins(t, own(w.two).String(), 20*time.Second) {
 		t.Fatal("nobody came to the announced address")
