@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/guests"
 	"godwit/agent/nameserver"
+	"godwit/agent/nameserver/nametest"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
@@ -41,6 +43,26 @@ func TestTellNames(t *testing.T) {
 	var rep record.Report
 	if err := statefile.Read(path, &rep); err != nil || len(rep.Notes) != 1 || len(rec.Snapshot().Notes) != 1 {
 		t.Errorf("notes in the history %v, in memory %v, %v", rep.Notes, rec.Snapshot().Notes, err)
+	}
+}
+
+// TestNamesBehindNAT: the name of a guest behind a 1:1 NAT has what clients see in its addresses' place, in each family.
+func TestNamesBehindNAT(t *testing.T) {
+	server, taken := nametest.Server(t, 0)
+	a := bareAgent(t, &config.Config{DNS: &server})
+	a.ctx = t.Context()
+	next := []migration.Address{
+		{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Public: netip.MustParseAddr("203.0.113.10")},
+		{Prefix: netip.MustParsePrefix("fd00:2:1::10/64"), Public: netip.MustParseAddr("2001:db8::10")},
+		{Prefix: netip.MustParsePrefix("fd00:3:1::10/64")},
+	}
+	underCare(t, a.guests, "web", guests.New(care.Held{Addresses: next}, nil))
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", Next: next}
+	a.tellNames(plan, record.New("paris", plan, time.Now()))
+	a.actors.Wait()
+	want := []string{"web.example.test. 30 IN A 203.0.113.10", "web.example.test. 30 IN AAAA 2001:db8::10", "web.example.test. 30 IN AAAA fd00:3:1::10"}
+	if got := taken(); !slices.Equal(got, want) {
+		t.Errorf("the name server has %q, want %q", got, want)
 	}
 }
 

@@ -196,12 +196,20 @@ func TestSpanningTreeIsTold(t *testing.T) {
 // TestSeen: where a 1:1 NAT stands before a site, an address keeps its host part.
 func TestSeen(t *testing.T) {
 	prefix := netip.MustParsePrefix
-	n := Network{V4: prefix("10.2.0.0/20"), Public4: prefix("203.0.112.0/20"), V6: prefix("fd00:2:1::/64")}
-	for _, c := range []struct{ own, want string }{
-		{"10.2.1.10", "203.0.113.10"}, {"10.2.15.255", "203.0.127.255"}, {"10.3.1.10", "invalid IP"}, {"fd00:2:1::a", "invalid IP"},
+	behind := Network{V4: prefix("10.2.0.0/20"), Public4: prefix("203.0.112.0/20"), V6: prefix("fd00:2:1::/60"), Public6: prefix("2001:db8:0:7f0::/60")}
+	of4, of6 := behind, behind
+	of4.Public6, of6.Public4 = netip.Prefix{}, netip.Prefix{}
+	for _, c := range []struct {
+		n         Network
+		own, want string
+	}{
+		{behind, "10.2.1.10", "203.0.113.10"}, {behind, "10.2.15.255", "203.0.127.255"}, {behind, "10.3.1.10", "invalid IP"},
+		{behind, "fd00:2:1::a", "2001:db8:0:7f0::a"}, {behind, "fd00:2:1:f:ffff::a", "2001:db8:0:7ff:ffff::a"}, {behind, "fd00:2:1:10::a", "invalid IP"},
+		{of4, "10.2.1.10", "203.0.113.10"}, {of4, "fd00:2:1::a", "invalid IP"},
+		{of6, "fd00:2:1::a", "2001:db8:0:7f0::a"}, {of6, "10.2.1.10", "invalid IP"},
 	} {
-		if got := n.Seen(netip.MustParseAddr(c.own)); got.String() != c.want {
-			t.Errorf("%s is seen as %s, want %s", c.own, got, c.want)
+		if got := c.n.Seen(netip.MustParseAddr(c.own)); got.String() != c.want {
+			t.Errorf("%s is seen as %s by %v %v, want %s", c.own, got, c.n.Public4, c.n.Public6, c.want)
 		}
 	}
 }

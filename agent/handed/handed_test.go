@@ -17,19 +17,21 @@ func TestAnnounceable(t *testing.T) {
 	behind := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 3}
 	open, drained := behind, behind
 	open.Public, drained.Endpoint = netip.Addr{}, 0
+	behind6 := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64"), Public: netip.MustParseAddr("2001:db8::10"), Endpoint: 4}
 	for _, c := range []struct {
 		name         string
-		next         migration.Address
+		next         []migration.Address
 		capabilities []string
-		refused      bool
+		refused      string // for that address
 	}{
-		{"it can", behind, []string{guest.CapAnnounce}, false},
-		{"it cannot", behind, []string{"configure"}, true},
-		{"no NAT", open, nil, false},
-		{"nothing announced", drained, nil, false},
+		{"it can", []migration.Address{behind, behind6}, []string{guest.CapAnnounce}, ""},
+		{"it cannot", []migration.Address{behind, behind6}, []string{"configure"}, "203.0.113.10"},
+		{"no NAT", []migration.Address{open}, nil, ""},
+		{"nothing announced", []migration.Address{drained}, nil, ""},
+		{"a NAT of IPv6 alone", []migration.Address{open, behind6}, nil, "2001:db8::10"},
 	} {
-		err := Announceable(migration.Plan{Guest: "web", Next: []migration.Address{c.next}}, c.capabilities)
-		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "203.0.113.10") {
+		err := Announceable(migration.Plan{Guest: "web", Next: c.next}, c.capabilities)
+		if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), "announce "+c.refused+" instead") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -140,10 +142,10 @@ func TestOwnNIC(t *testing.T) {
 func TestConfigure(t *testing.T) {
 	h := care.Held{Description: config.Description{NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Table: 101}
 	v4 := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Gateway: netip.MustParseAddr("10.2.1.1"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 4}
-	v6 := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64"), Gateway: netip.MustParseAddr("fd02::1"), Endpoint: 3}
+	v6 := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64"), Gateway: netip.MustParseAddr("fd02::1"), Public: netip.MustParseAddr("2001:db8::10"), Endpoint: 3}
 	c := Configure(h, config.Network{MTU: 1400}, 1, []migration.Address{v4, v6}, 0, true)
 	if c.MAC != "52:54:00:00:01:0b" || c.Table != 101 || c.MTU != 1400 || !c.Main || c.Endpoint != 3 || c.GatewayV4 != v4.Gateway || c.GatewayV6 != v6.Gateway ||
-		!slices.Equal(c.Addrs, []netip.Prefix{v4.Prefix, v6.Prefix}) || !slices.Equal(c.Announce, []netip.Addr{v4.Public}) {
+		!slices.Equal(c.Addrs, []netip.Prefix{v4.Prefix, v6.Prefix}) || !slices.Equal(c.Announce, []netip.Addr{v4.Public, v6.Public}) {
 		t.Errorf("%+v", c)
 	}
 	if c := Configure(h, config.Network{}, 0, nil, 102, false); c.Table != 102 || c.MAC != "52:54:00:00:01:0a" {

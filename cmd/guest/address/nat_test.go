@@ -20,7 +20,7 @@ import (
 )
 
 // behindNAT makes a router with a client behind it, and three NICs of ours before it:
-// nic1 as it is, nic2 behind a 1:1 NAT that shows 10.2.1.0/24 as 203.0.113.0/24 only.
+// nic1 as it is, nic2 behind a 1:1 NAT that shows 10.2.1.10 as 203.0.113.10 only, and fd00:2:1::10 as 2001:db8::10.
 func behindNAT(t *testing.T) (client string) {
 	t.Helper()
 	need.Root(t)
@@ -36,14 +36,20 @@ func behindNAT(t *testing.T) (client string) {
 	}
 	script := `
 ip link add r0 netns ROUTER type veth peer name c0 netns CLIENT
-ip -n CLIENT addr add 198.18.0.2/24 dev c0; ip -n CLIENT link set c0 up; ip -n CLIENT route add default via 198.18.0.1
-ip -n ROUTER addr add 198.18.0.1/24 dev r0; ip -n ROUTER link set r0 up
+ip -n CLIENT addr add 198.18.0.2/24 dev c0; ip -n CLIENT addr add fd00:198::2/64 dev c0 nodad; ip -n CLIENT link set c0 up
+ip -n ROUTER addr add 198.18.0.1/24 dev r0; ip -n ROUTER addr add fd00:198::1/64 dev r0 nodad; ip -n ROUTER link set r0 up
+ip -n CLIENT route add default via 198.18.0.1; ip -n CLIENT route add default via fd00:198::1
 for i in 1 2 3; do
 	ip link add nic$i address 52:54:00:00:aa:0$i type veth peer name r$i netns ROUTER
-	ip -n ROUTER addr add 10.$i.1.1/24 dev r$i; ip -n ROUTER link set r$i up
+	ip -n ROUTER addr add 10.$i.1.1/24 dev r$i; ip -n ROUTER addr add fd00:$i:1::1/64 dev r$i nodad; ip -n ROUTER link set r$i up
 done
 ip link set lo up
-ip netns exec ROUTER sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+ip netns exec ROUTER sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding'
+ip netns exec ROUTER nft 'table ip6 n {
+	chain raw { type filter hook prerouting priority -300; iifname r0 ip6 daddr fd00:2:1::/64 drop; }
+	chain in { type nat hook prerouting priority -100; ip6 daddr 2001:db8::10 dnat to fd00:2:1::10; }
+	chain out { type nat hook postrouting priority 100; ip6 saddr fd00:2:1::10 snat to 2001:db8::10; }
+}'
 ip netns exec ROUTER nft 'table ip n {
 	chain raw { type filter hook prerouting priority -300; iifname r0 ip daddr 10.2.1.0/24 drop; }
 	chain in { type nat hook prerouting priority -100; ip daddr 203.0.113.10 dnat to 10.2.1.10; }
@@ -80,13 +86,29 @@ func forgetEndpoints(t *testing.T) {
 // TestAnnouncedBehindNAT: a client comes to the address that stands for ours, never
 // to one that it cannot reach; and when we move on, the connection leaves it.
 func TestAnnouncedBehindNAT(t *testing.T) {
+	for name, c := range map[string]struct{ router, addr, public string }{
+		"IPv4": {"10.%d.1.1", "10.%d.1.10/24", "203.0.113.10"},
+		"IPv6": {"fd00:%d:1::1", "fd00:%d:1::10/64", "2001:db8::10"},
+	} {
+		t.Run(name, func(t *testing.T) { announcedBehindNAT(t, c.router, c.addr, netip.MustParseAddr(c.public)) })
+	}
+}
+
+// announcedBehindNAT is TestAnnouncedBehindNAT by one family, with addresses that have a NIC's number.
+func announcedBehindNAT(t *testing.T, router, addr string, public netip.Addr) {
 	client := behindNAT(t)
 	t.Cleanup(func() { forgetEndpoints(t) })
 	var b Book
 	nic := func(i int) guest.Configure {
-		return guest.Configure{MAC: fmt.Sprintf("52:54:00:00:aa:0%d", i), Table: 100 + i, GatewayV4: netip.MustParseAddr(fmt.Sprintf("10.%d.1.1", i)),
-			Addrs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.1.10/24", i))}}
+		c := guest.Configure{MAC: fmt.Sprintf("52:54:00:00:aa:0%d", i), Table: 100 + i, Addrs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf(addr, i))}}
+		if gateway := netip.MustParseAddr(fmt.Sprintf(router, i)); gateway.Is4() {
+			c.GatewayV4 = gateway
+		} else {
+			c.GatewayV6 = gateway
+		}
+		return c
 	}
+	at := func(i int) string { return own(nic(i)).String() }
 	configure := func(c guest.Configure) {
 		t.Helper()
 		if _, err := b.Configure(c); err != nil {
@@ -96,7 +118,7 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	one := nic(1)
 	one.Main = true
 	configure(one)
-	near, far := talkTo(t, client, "tcp", own(one), 7000)
+	near, far := talkTo(t, client, "tcp", own(nic(1)), 7000)
 	hear := func() {
 		t.Helper()
 		if _, err := far.Write([]byte{1}); err != nil {
@@ -110,12 +132,12 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	two := nic(2)
 	two.Endpoint = 3
 	configure(two)
-	if joins(t, "10.2.1.10", time.Second) {
+	if joins(t, at(2), time.Second) {
 		t.Fatal("the client came to an address that it cannot reach: this test shows nothing")
 	}
-	two.Endpoint, two.Announce = 5, []netip.Addr{netip.MustParseAddr("203.0.113.10")}
+	two.Endpoint, two.Announce = 5, []netip.Addr{public}
 	configure(two)
-	if !joins(t, "10.2.1.10", 20*time.Second) {
+	if !joins(t, at(2), 20*time.Second) {
 		t.Fatal("nobody came to the announced address")
 	}
 	var again Book // of a program that was started again, for a move that comes to nothing
@@ -139,11 +161,11 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	three := nic(3)
 	three.Endpoint = 7
 	configure(three)
-	if !joins(t, "10.3.1.10", 20*time.Second) {
+	if !joins(t, at(3), 20*time.Second) {
 		t.Fatal("nobody followed from behind the NAT")
 	}
 	retire(2, 3, 5)
-	if joins(t, "10.2.1.10", 0) {
+	if joins(t, at(2), 0) {
 		t.Error("a subflow is left on the address that went")
 	}
 }
