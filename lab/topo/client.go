@@ -18,6 +18,8 @@ type client struct {
 	at string     // "" is nowhere
 	// Per uplink, as the client's own devices have them.
 	addrs, addrsV6, public []netip.Addr
+	numbers                map[string]int // host numbers that it was given last
+	returns                bool           // it is given those again
 }
 
 // ownDevice is the client's device of uplink j; outside and inside are those of its NAT.
@@ -27,7 +29,7 @@ func insideDevice(j int) string  { return fmt.Sprintf("in%d", j) }
 
 // wireClient makes client k and attaches it where the spec says.
 func (t *Topo) wireClient(ctx context.Context, k int) error {
-	c := &client{spec: t.spec.Clients[k], k: k}
+	c := &client{spec: t.spec.Clients[k], k: k, numbers: make(map[string]int)}
 	t.mu.Lock()
 	t.clients[c.spec.Name] = c
 	t.mu.Unlock()
@@ -61,7 +63,7 @@ func (t *Topo) outer(c *client) (n *node, device func(int) string) {
 	return t.node(c), ownDevice
 }
 
-// attach plugs every uplink of c in at a place, with addresses it never had there.
+// attach plugs every uplink of c in at a place, with addresses it never had there, unless it returns.
 func (t *Topo) attach(c *client, at string) error {
 	c.at, c.addrs, c.addrsV6, c.public = at, nil, nil, nil
 	for j := range c.spec.Uplinks {
@@ -84,7 +86,7 @@ func (t *Topo) plug(c *client, at string, j int) error {
 		subnet = func(n int) (netip.Prefix, netip.Prefix) { return accessNet(i, n) }
 		key, first, home = fmt.Sprintf("access %d", i), 10+c.k, home && j == 0
 	}
-	number, err := t.octet(key, first, home)
+	number, err := t.number(c, j, key, first, home)
 	if err != nil {
 		return err
 	}
@@ -155,6 +157,18 @@ func (t *Topo) octet(key string, first int, home bool) (int, error) {
 	return next, nil
 }
 
+// number is the octet that uplink j of c gets, or, where it returns, had.
+func (t *Topo) number(c *client, j int, key string, first int, home bool) (n int, err error) {
+	last := fmt.Sprintf("%d %s", j, key)
+	if !c.returns {
+		if n, err = t.octet(key, first, home); err != nil {
+			return 0, err
+		}
+		c.numbers[last] = n
+	}
+	return c.numbers[last], nil
+}
+
 // detach unplugs every uplink of c. Its addresses and routes go with the devices.
 func (t *Topo) detach(c *client) error {
 	near, device := t.outer(c)
@@ -191,6 +205,29 @@ func (t *Topo) MoveClient(ctx context.Context, name, at string, gap time.Duratio
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old, oldV6 := slices.Clone(c.addrs), slices.Clone(c.addrsV6)
+	if err := t.replug(ctx, c, at, gap); err != nil {
+		return err
+	}
+	return follow(ctx, t.node(c), c, old, oldV6)
+}
+
+// ReturnClient unplugs a client at once and, after gap, plugs it in again where it was, with the addresses that it had,
+// as a phone that comes back to its Wi-Fi. It is for those without MPTCP endpoints, as these would name devices that
+// are gone: of one uplink, and never moved.
+func (t *Topo) ReturnClient(ctx context.Context, name string, gap time.Duration) error {
+	c, ok := t.clients[name]
+	if !ok {
+		return fmt.Errorf("return client %s: there is no such client", name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.returns = true
+	defer func() { c.returns = false }()
+	return t.replug(ctx, c, c.at, gap)
+}
+
+// replug unplugs a client, and plugs it in at a place after gap.
+func (t *Topo) replug(ctx context.Context, c *client, at string, gap time.Duration) error {
 	if err := t.detach(c); err != nil {
 		return err
 	}
@@ -199,7 +236,7 @@ func (t *Topo) MoveClient(ctx context.Context, name, at string, gap time.Duratio
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-		return fmt.Errorf("move client %s to %s: %w", name, at, ctx.Err())
+		return fmt.Errorf("move client %s to %s: %w", c.spec.Name, at, ctx.Err())
 	}
 	if err := t.attach(c, at); err != nil {
 		return err
@@ -210,9 +247,9 @@ func (t *Topo) MoveClient(ctx context.Context, name, at string, gap time.Duratio
 	}
 	near, _ := t.outer(c)
 	if err := settleAll(ctx, t.nodes[place], near, t.node(c)); err != nil {
-		return fmt.Errorf("move client %s to %s: %w", name, at, err)
+		return fmt.Errorf("move client %s to %s: %w", c.spec.Name, at, err)
 	}
-	return follow(ctx, t.node(c), c, old, oldV6)
+	return nil
 }
 
 // Client returns where a client is now; of one that does not exist, the zero value.

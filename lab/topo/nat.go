@@ -56,9 +56,9 @@ func masquerade(namespace string, uplinks int) error {
 	return nil
 }
 
-// plugInside connects uplink j of a client with its NAT, on an address it never had.
+// plugInside connects uplink j of a client with its NAT, on an address it never had, unless it returns.
 func (t *Topo) plugInside(c *client, j int) error {
-	number, err := t.octet(fmt.Sprintf("private %d %d", c.k, j), 2, true)
+	number, err := t.number(c, j, fmt.Sprintf("private %d %d", c.k, j), 2, true)
 	if err != nil {
 		return err
 	}
