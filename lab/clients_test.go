@@ -280,7 +280,7 @@ func (p *trial) addr(client string) netip.Addr { return p.w.topo.Client(client).
 // clientAt is the client with an address.
 func (p *trial) clientAt(addr netip.Addr) string {
 	for name := range p.w.clients {
-		if p.addr(name) == addr {
+		if c := p.w.topo.Client(name); slices.Contains(c.Addrs, addr) || slices.Contains(c.AddrsV6, addr) {
 			return name
 		}
 	}

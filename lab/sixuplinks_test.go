@@ -103,31 +103,46 @@ func TestUplinksByIPv6(t *testing.T) {
 	}
 }
 
-// oneSubflowEach waits until a client has so many MPTCP connections, each with one working subflow, as one with one
-// address opens, to addr: none is left to where the guest was.
+// oneSubflowEach waits until a client has so many MPTCP connections, each with one working subflow from each of its
+// addresses of that family, to addr: none is left to where the guest was.
 func (p *trial) oneSubflowEach(when, client string, connections int, addr netip.Addr) {
 	p.Helper()
+	c := p.w.topo.Client(client)
+	want := c.Addrs
+	if addr.Is6() {
+		want = c.AddrsV6
+	}
+	want = slices.SortedFunc(slices.Values(want), netip.Addr.Compare)
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		var to [][]netip.Addr // of each connection
-		p.must(netns.Do(p.w.topo.Client(client).Namespace, func() error {
+		var ways [][]string // of each connection
+		wrong := 0
+		p.must(netns.Do(c.Namespace, func() error {
 			all, err := mptcp.Connections()
 			for _, c := range all {
-				var ends []netip.Addr
+				var from []netip.Addr
+				var way []string
 				for _, s := range c.Subflows {
-					if s.State == mptcp.StateEstablished {
-						ends = append(ends, s.Remote.Addr())
+					if s.State != mptcp.StateEstablished {
+						continue
+					}
+					way = append(way, s.Local.Addr().String()+" > "+s.Remote.Addr().String())
+					if s.Remote.Addr() == addr {
+						from = append(from, s.Local.Addr())
 					}
 				}
-				to = append(to, ends)
+				slices.SortFunc(from, netip.Addr.Compare)
+				if !slices.Equal(from, want) || len(way) != len(want) {
+					wrong++
+				}
+				ways = append(ways, way)
 			}
 			return err
 		}))
-		others := slices.ContainsFunc(to, func(ends []netip.Addr) bool { return !slices.Equal(ends, []netip.Addr{addr}) })
-		if len(to) == connections && !others {
+		if len(ways) == connections && wrong == 0 {
 			return
 		}
 		if time.Now().After(until) {
-			p.Fatalf("%s: the subflows of %s go to %v, want %d connections with one to %s each", when, client, to, connections, addr)
+			p.Fatalf("%s: the subflows of %s are %q, want %d connections with one from each of %v to %s", when, client, ways, connections, want, addr)
 		}
 	}
 }

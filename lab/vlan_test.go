@@ -42,6 +42,12 @@ func (p *trial) movesAround(hosts []string) {
 	for _, a := range p.w.agents {
 		p.must(a.client.EndDetours(p.Context()))
 	}
+	p.nothingLed()
+}
+
+// nothingLed sees that no host leads anything of a guest's any more.
+func (p *trial) nothingLed() {
+	p.Helper()
 	for host := range p.w.agents {
 		p.hasTunnels("no address takes one", host, 0)
 		if left := p.inventory()[host]; slices.ContainsFunc(left, func(what string) bool { return strings.HasPrefix(what, "network state") }) {
