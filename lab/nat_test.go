@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
+	"godwit/vm/guest"
 )
 
 // Before sanjose stands a 1:1 NAT: clients see publicNet in its guests' place, and have no way to those.
@@ -22,6 +24,8 @@ sites:
   - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 2ms}]}
 clients:
   - {name: phone, at: internet}
+  - {name: tablet, at: internet}
+  - {name: desk, at: internet, mptcp: off}
 guests:
   - {name: web, site: montreal, memory: 128MiB}
 `
@@ -35,7 +39,7 @@ const (
 )
 
 // TestNextAddressBehindNAT: connections follow a guest to an address behind a 1:1 NAT, which they see as
-// that NAT shows it, and back; the name of it that others use is told in check.
+// that NAT shows it, and back; the name of it that others use is told in check. Then they cannot.
 func TestNextAddressBehindNAT(t *testing.T) {
 	p := newTrial(t, natWorld, func(host string, c *config.Config) {
 		if host == "sanjose" {
@@ -74,6 +78,34 @@ func TestNextAddressBehindNAT(t *testing.T) {
 				flow, r.Survived, r.Connections[0].Moved, r.Connections[0].Remotes, r.Lost, r.Repeated, r.Corrupt)
 		}
 	}
+	p.destinationWithoutMPTCP()
+}
+
+// destinationWithoutMPTCP moves web to a site whose firewall, alone of all, drops the packets of one client that have
+// MPTCP's options, and strips them from another's: the report says that they did not come, they stay on the old address
+// and lose nothing, also on the way home, and who speaks plain TCP reaches the next one.
+func (p *trial) destinationWithoutMPTCP() {
+	p.Helper()
+	p.in("gw"+p.w.id+"-r-sanjose", "nft", fmt.Sprintf(`table ip nomptcp { chain c { type filter hook forward priority 0;
+		ip saddr %[1]s tcp option mptcp exists drop; ip daddr %[1]s tcp option mptcp exists drop;
+		ip saddr %[2]s reset tcp option mptcp; ip daddr %[2]s reset tcp option mptcp; }; }`, p.addr("phone"), p.addr("tablet")))
+	kept := []string{"phone kept", "tablet kept"}
+	for _, name := range kept {
+		client, _, _ := strings.Cut(name, " ")
+		p.must(p.w.clients[client].Start(traffic.Flow{Name: name, Kind: traffic.Ticks, Target: p.addresses("montreal")[0], MPTCP: true}))
+	}
+	p.from = ""
+	rep := p.ends(p.began(migration.Request{Guest: "web", To: "sanjose"}), time.Minute)
+	if rep.Outcome != migration.Completed || rep.Network != "mptcp" {
+		p.Fatalf("%s by %s: %+v, %v", rep.Outcome, rep.Network, rep.Problem, rep.Notes)
+	}
+	stays := "tunnelled: " + guest.WhyUnjoined(limits.UnableAfter)
+	p.fates(rep, map[string]string{"phone mptcp": stays, "tablet mptcp": stays})
+	p.must(p.w.clients["desk"].Start(traffic.Flow{Name: "desk new", Kind: traffic.Ticks, Target: rep.Next[0].Public}))
+	p.from = "sanjose"
+	p.is("home again", p.ends(p.began(migration.Request{Guest: "web", To: "montreal"}), time.Minute).Outcome, migration.Completed)
+	p.over(kept, true) // to the next address there
+	p.over([]string{"desk new"}, false)
 }
 
 // oneToOne puts the NAT before a site, and has the internet lead to what that shows in place of the guests'
