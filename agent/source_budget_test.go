@@ -95,7 +95,7 @@ func TestRoundsThatGetNoShorter(t *testing.T) {
 			m.seeBarely(look, &copying)
 			left = append(left, m.progressOf(vm.Progress{Remaining: 9e6}, look).LeftS)
 		}
-		if left[1] != 9 || left[29] != 0 {
+		if left[1] != 0.9 || left[29] != 0 {
 			t.Errorf("%s: time left: %v", name, left)
 		}
 		notes := strings.Join(m.rec.Snapshot().Notes, "; ")

@@ -32,12 +32,10 @@ func (m *outgoing) timeLeft(look policy.Look) float64 {
 	if m.work.barely {
 		return 0
 	}
-	written := m.asSent(cmp.Or(look.DirtyRate, m.work.dirtyRate)) // in the first round QEMU has counted nothing
-	left := look.TimeLeft(written)
-	if left == 0 && mayHandEarly(m.plan) && !m.opaque() { // what is left follows the guest, which writes nothing here then
-		left = look.TimeLeft(0)
+	if mayHandEarly(m.plan) && !m.opaque() { // what is written again follows the guest
+		return look.TimeLeft(0).Seconds()
 	}
-	return left.Seconds()
+	return look.TimeLeft(m.asSent(cmp.Or(look.DirtyRate, m.work.dirtyRate))).Seconds() // in the first round QEMU has counted nothing
 }
 
 // asSent is how many bytes so many of the guest's memory, that it writes again, are as they are sent.

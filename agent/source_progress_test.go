@@ -32,6 +32,7 @@ func TestTimeLeftOfAGuestThatWrites(t *testing.T) {
 		"it writes less than was measured": {"precopy", 9e6, 5e6, nil, 1.8},
 		"more than is carried":             {"precopy", 0, 20e6, nil, 0},
 		"the rest follows it":              {"hybrid", 0, 20e6, nil, 0.9},
+		"the rest follows it, of less":     {"hybrid", 0, 9e6, nil, 0.9},
 		"it is sent shorter":               {"precopy", 0, coded * 5e6, lanes, 1.8},
 		"and is more all the same":         {"precopy", 0, coded * 20e6, lanes, 0},
 	} {

@@ -125,8 +125,9 @@ func (s *Source) Hurry() {
 }
 
 // stopStore has it send all that waits. Of a guest that stands still for all of its memory the paths have enough to send
-// for as long as that has no room, and QEMU holds no lock before END. One before 8.1 sends END at once, as its hold
-// ends (vm/qemu/hold.go), and all that is read from then on has room on the disk, if not in memory.
+// for as long as that has no room, and QEMU holds no lock before END. One that is held by a low
+// bandwidth (vm/qemu/hold.go) sends END at once as that ends, and all that is read from then on has room on the disk, if
+// not in memory.
 func (s *Source) stopStore(store *pages.Store) {
 	if s.config.Stopped {
 		store.Halt()
