@@ -16,7 +16,9 @@ func TestJoinsSince(t *testing.T) {
 		"what had joined was":               {&before, Joins{Total: 3, Unable: unable(3)}, 10, 5, 2, 3},
 		"and one has come late":             {&before, Joins{Total: 3, Joined: 1, Unable: unable(2)}, 10, 6, 2, 2},
 		"and one has ended":                 {&before, Joins{Total: 3, Ended: 1, Unable: unable(2)}, 10, 5, 3, 2},
-		"all was withdrawn, or has ended":   {&before, Joins{}, 10, 8, 2, 0},
+		"all was withdrawn, or has ended":   {&before, Joins{}, 10, 5, 5, 0},
+		"who could not follow has ended":    {&Joins{Total: 3, Unable: unable(3)}, Joins{}, 3, 0, 3, 0},
+		"or some, and one has followed":     {&Joins{Total: 3, Unable: unable(3)}, Joins{Total: 1, Joined: 1}, 3, 1, 2, 0},
 		"more connections have begun since": {&before, Joins{Total: 12, Joined: 12}, 14, 12, 2, 0},
 	} {
 		got := c.then.Since(c.before)

@@ -153,14 +153,17 @@ type Joins struct {
 }
 
 // Since is j for all of a handover, of which before is an earlier try; nil: there was none. What had joined by then,
-// and whose subflows on the old addresses were closed since, is none of j's.
+// and whose subflows on the old addresses were closed since, is none of j's. What had not, and has none there any more,
+// has ended.
 func (j Joins) Since(before *Joins) *Joins {
 	if before == nil {
 		return &j
 	}
 	behind := len(j.Unable) + j.Omitted
 	j.Ended += before.Ended
-	j.Joined = max(j.Joined, before.Total-j.Ended-behind)
+	rest := max(j.Joined, before.Total-j.Ended-behind)
+	j.Joined = min(rest, before.Joined+j.Joined)
+	j.Ended += rest - j.Joined
 	j.Total = j.Joined + j.Ended + behind
 	kept := slices.DeleteFunc(slices.Clone(before.Endpoints), func(id uint8) bool { return slices.Contains(j.Endpoints, id) })
 	j.Endpoints = append(kept, j.Endpoints...)
