@@ -79,8 +79,8 @@ func (m *incoming) survive(ctx context.Context) {
 }
 
 // beside are the addresses of a guest's NICs that no migration of it touches, as one to a network of its own. It is
-// asked for them where one of its connections works on an address that is none of known.
-func beside(ctx context.Context, g *guests.Guest, all []guest.Connection, known []netip.Addr) []netip.Addr {
+// asked for them where one of these connections works on an address that is none of known.
+func beside(ctx context.Context, g *guests.Guest, all []guest.Connection, known []netip.Addr) map[netip.Addr]bool {
 	elsewhere := func(w netip.AddrPort) bool { return !slices.Contains(known, w.Addr()) }
 	if !slices.ContainsFunc(all, func(c guest.Connection) bool { return slices.ContainsFunc(c.Working, elsewhere) }) {
 		return nil
@@ -89,7 +89,7 @@ func beside(ctx context.Context, g *guests.Guest, all []guest.Connection, known 
 	if err != nil {
 		return nil
 	}
-	return handed.Beside(g.Held().Description, info)
+	return handed.Beside(g.Held().Description, info, known)
 }
 
 // homesOf are those of a guest's addresses that are at home here by now.
@@ -128,7 +128,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 		next, kept = nil, migration.Bare(given)
 	}
 	s.Follow(all.List, flows, next, kept, home, now)
-	s.FollowBeside(all.List, migration.Bare(rep.Old), beside(ctx, g, all.List, known), last)
+	s.FollowBeside(all.List, migration.Bare(rep.Old), beside(ctx, g, s.Left(all.List), known), last)
 	if before[migration.Tunnelled] != s.Tunnelled || last && len(kept) > 0 { // by where their ends are it is judged who is lost (settleSurvival)
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)

@@ -300,3 +300,34 @@ func TestThirdNIC(t *testing.T) {
 		t.Errorf("as the lease ended: %+v", s)
 	}
 }
+
+// TestNoThirdNIC: a device that lies over the guest's NICs, or has an address that the migration knows of, is no NIC
+// that it leaves as it is: a connection that works by that alone is lost with the old address.
+func TestNoThirdNIC(t *testing.T) {
+	old, next, other := netip.MustParseAddrPort("10.1.1.10:80"), netip.MustParseAddrPort("10.2.1.10:80"), netip.MustParseAddrPort("[fd00::10]:80")
+	for name, c := range map[string]struct {
+		nic   guest.NIC
+		works netip.AddrPort
+	}{
+		"a bridge, by the old address":  {guest.NIC{MAC: "9a:00:00:00:00:01", Above: true}, old},
+		"a bridge, by one of its own":   {guest.NIC{MAC: "9a:00:00:00:00:01", Above: true}, other},
+		"a macvlan, by the old address": {guest.NIC{MAC: "9a:00:00:00:00:01"}, old},
+	} {
+		for _, p := range []netip.AddrPort{old, next, other} {
+			c.nic.Addrs = append(c.nic.Addrs, netip.PrefixFrom(p.Addr(), 24))
+		}
+		all := []guest.Connection{
+			{Kind: guest.KindMPTCP, Local: old, Remote: netip.MustParseAddrPort("198.18.0.9:4000"), Working: []netip.AddrPort{c.works}},
+			{Kind: guest.KindMPTCP, Local: old, Remote: netip.MustParseAddrPort("198.18.0.9:4001"), Working: []netip.AddrPort{other}}, // so that the guest is asked
+		}
+		g := talking(t, map[string]guest.Handler{"connections": answers(guest.Connections{List: all}, nil), "info": answers(guest.Info{NICs: []guest.NIC{c.nic}}, nil)})
+		m := landing(t, g)
+		was := make(chan listing, 1)
+		was <- listing{Connections: guest.Connections{List: all}}
+		m.work.listedBefore, m.work.joins = was, &guest.Joins{}
+		m.survive(t.Context())
+		if s := m.rec.Snapshot().Survival; s.Total != 2 || s.Connections[0].Fate != migration.Lost {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}

@@ -30,12 +30,15 @@ func OwnNIC(d config.Description, mac string) bool {
 	return slices.ContainsFunc(d.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, mac) })
 }
 
-// Beside are the addresses that a guest has on NICs which no migration of it touches: those of none that d names.
-func Beside(d config.Description, info guest.Info) (out []netip.Addr) {
+// Beside are the addresses that a guest has on NICs which no migration of it touches: those of none that d names, but
+// for devices that lie over others, as over which is not said, and for what is known of a migration of it: such a
+// device may have that from a NIC which moves, under a MAC of its own (macvlan).
+func Beside(d config.Description, info guest.Info, known []netip.Addr) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
 	for _, nic := range info.NICs {
 		for _, p := range nic.Addrs {
-			if !OwnNIC(d, nic.MAC) {
-				out = append(out, p.Addr())
+			if !nic.Above && !OwnNIC(d, nic.MAC) && !slices.Contains(known, p.Addr()) {
+				out[p.Addr()] = true
 			}
 		}
 	}

@@ -41,9 +41,6 @@ const oldAtHome = "; its old address " + atHome
 // goesHome says that one which is still on its old address comes to the guest there without a tunnel.
 func (c *Survivor) goesHome() bool { return strings.HasSuffix(c.Why, atHome) }
 
-// besideIt is why one has moved, or needs no tunnel any more, that the next address has nothing to do with.
-const besideIt = "by another NIC of the guest, which the move leaves as it is"
-
 // endsInTunnel is said of one that was tunnelled, and is no more; closed: that its ends did so is known; now is as in a
 // Judge.
 func (c *Survivor) endsInTunnel(closed bool, now int64) {
@@ -102,10 +99,10 @@ func (s *Survival) count() {
 // Judge is what a move has left of a guest's addresses, to judge connections by.
 type Judge struct {
 	Held, Next []netip.Addr
-	Beside     []netip.Addr // those of the guest's NICs that no migration touches
-	Keeps      bool         // the guest keeps its addresses for good
-	Home       []netip.Addr // those that are at home where it is now
-	Kept       bool         // they live on, on a lease
+	Beside     map[netip.Addr]bool // those of the guest's NICs that no migration touches
+	Keeps      bool                // the guest keeps its addresses for good
+	Home       []netip.Addr        // those that are at home where it is now
+	Kept       bool                // they live on, on a lease
 	Joins      *guest.Joins
 	Now        int64 // unix ns, by the clock of the report
 }
@@ -151,13 +148,9 @@ func (o Judge) Survive(before, after guest.Connections) *Survival {
 // decide says what became of a connection that the guest still has.
 func (o Judge) decide(one *Survivor, now guest.Connection) {
 	on := func(addrs []netip.Addr) *netip.AddrPort {
-		for _, w := range now.Working {
-			if slices.Contains(addrs, w.Addr()) {
-				return &w
-			}
-		}
-		return nil
+		return worksOn(now, func(addr netip.Addr) bool { return slices.Contains(addrs, addr) })
 	}
+	beside := worksOn(now, func(addr netip.Addr) bool { return o.Beside[addr] })
 	switch {
 	case o.Keeps && o.atHome(now):
 		one.Fate, one.Why = migration.Tunnelled, keptAtHome
@@ -167,8 +160,8 @@ func (o Judge) decide(one *Survivor, now guest.Connection) {
 		one.Fate, one.Now = migration.Moved, on(o.Next)
 	case now.Kind == guest.KindMPTCP && len(now.Working) == 0:
 		one.Fate, one.Why, one.At = migration.Lost, "no subflow of it works any more", o.Now
-	case now.Kind == guest.KindMPTCP && on(o.Beside) != nil && !(o.Kept && on(o.Held) != nil): // or the one of the two may be dead
-		one.Fate, one.Now, one.Why = migration.Moved, on(o.Beside), besideIt
+	case now.Kind == guest.KindMPTCP && beside != nil && !(o.Kept && on(o.Held) != nil): // or the one of the two may be dead
+		one.Fate, one.Now, one.Why = migration.Moved, beside, besideIt
 	case !o.Kept:
 		one.Fate, one.Why, one.At = migration.Lost, "its old address was withdrawn", o.Now
 	default:
@@ -307,54 +300,6 @@ func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next, k
 		}
 	}
 	s.count()
-}
-
-// FollowBeside moves on those that were tunnelled and work on beside, as in a Judge, and on no address of old any more,
-// or, last, whether they do.
-func (s *Survival) FollowBeside(all []guest.Connection, old, beside []netip.Addr, last bool) {
-	on := func(c guest.Connection, addrs []netip.Addr) int {
-		return slices.IndexFunc(c.Working, func(w netip.AddrPort) bool { return slices.Contains(addrs, w.Addr()) })
-	}
-	works := map[connectionKey]netip.AddrPort{}
-	for _, c := range all {
-		if i := on(c, beside); c.Kind == guest.KindMPTCP && i >= 0 && (last || on(c, old) < 0) {
-			works[keyOf(c)] = c.Working[i]
-		}
-	}
-	for i := range s.Connections {
-		c := &s.Connections[i]
-		if now, ok := works[connectionKey{c.Kind, c.Local, c.Remote}]; ok && c.Fate == migration.Tunnelled {
-			c.Fate, c.Why, c.Now = migration.Moved, besideIt, &now
-		}
-	}
-	s.count()
-}
-
-// mostBegan bounds by how many more addresses connections are asked for: a guest may say that each began on another.
-const mostBegan = 32
-
-// Begun are addrs, and those beside them on which these connections of MPTCP began: the guest may have such an address
-// no more, or on a NIC that no migration touches, and what they work on by now may be none of addrs, as a next address
-// that was meant for it and that it could not give up.
-func Begun(addrs []netip.Addr, all []guest.Connection) []netip.Addr {
-	out := slices.Clone(addrs)
-	for _, c := range all {
-		if c.Kind == guest.KindMPTCP && len(out) < len(addrs)+mostBegan && !slices.Contains(out, c.Local.Addr()) {
-			out = append(out, c.Local.Addr())
-		}
-	}
-	return out
-}
-
-// Began is Begun for those that were tunnelled at the last look.
-func (s *Survival) Began(addrs []netip.Addr) []netip.Addr {
-	var all []guest.Connection
-	for _, c := range s.Connections {
-		if c.Fate == migration.Tunnelled {
-			all = append(all, guest.Connection{Kind: c.Kind, Local: c.Local})
-		}
-	}
-	return Begun(addrs, all)
 }
 
 // HasDatagrams says whether any that no list has come to an address still.

@@ -113,7 +113,7 @@ func TestBeside(t *testing.T) {
 		"it has followed, too":                      {old, []netip.AddrPort{third, next}, false, "moved: ", "moved: "},
 		"it works on what nobody knows":             {old, []netip.AddrPort{port("10.7.1.10:80")}, false, "lost: its old address was withdrawn", "lost: its old address was withdrawn"},
 	} {
-		o := Judge{Held: []netip.Addr{old.Addr()}, Next: []netip.Addr{next.Addr()}, Beside: []netip.Addr{third.Addr()}, Kept: c.kept, Joins: &guest.Joins{}}
+		o := Judge{Held: []netip.Addr{old.Addr()}, Next: []netip.Addr{next.Addr()}, Beside: map[netip.Addr]bool{third.Addr(): true}, Kept: c.kept, Joins: &guest.Joins{}}
 		s := o.Survive(began(c.local, old), began(c.local, c.works...))
 		now := fates(s)
 		s.FollowBeside(began(c.local, c.works...).List, o.Held, o.Beside, false)
