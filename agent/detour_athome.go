@@ -66,10 +66,11 @@ func (a *Agent) endVisits(ctx context.Context, g *guests.Guest, addrs []netip.Ad
 	if stay := lists.Without(a.visiting(g.Name()), addrs); len(stay) > 0 {
 		of = addrs
 	}
-	err := a.takeVisits(ctx, g, addrs)
 	ends := func(v netstate.Visiting) bool { return slices.Contains(addrs, v.Addr) }
+	goes := func(d detour.Detour) bool { return d.Peer != "" && slices.ContainsFunc(d.Visiting, ends) }
+	err := a.takeVisits(ctx, g, addrs, goes, of...)
 	for _, d := range a.detours.List(g.Name()) {
-		if d.Peer == "" || !slices.ContainsFunc(d.Visiting, ends) {
+		if !goes(d) {
 			continue
 		}
 		a.settleSurvival(d, used, of...)

@@ -234,9 +234,10 @@ func (a *Agent) extend(ctx context.Context, d detour.Detour) {
 // both ends. visitsAlone: what leads addresses away, and none here, stays. used: what still uses them is lost by
 // that, and is written down so.
 func (a *Agent) endGuestDetours(ctx context.Context, g *guests.Guest, visitsAlone, used bool) error {
-	err := a.takeVisits(ctx, g, a.visiting(g.Name()))
+	ends := func(d detour.Detour) bool { return d.Peer != "" && (!visitsAlone || len(d.Visiting) > 0) }
+	err := a.takeVisits(ctx, g, a.visiting(g.Name()), ends)
 	for _, d := range a.detours.List(g.Name()) {
-		if d.Peer == "" || visitsAlone && len(d.Visiting) == 0 {
+		if !ends(d) {
 			continue
 		}
 		a.settleSurvival(d, used)
@@ -245,10 +246,12 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *guests.Guest, visitsAlon
 	return err
 }
 
-// takeVisits takes visiting addresses from a guest here.
-func (a *Agent) takeVisits(ctx context.Context, g *guests.Guest, addrs []netip.Addr) (err error) {
+// takeVisits takes visiting addresses from a guest here; of which detours they go, and of, as for settleSurvival.
+func (a *Agent) takeVisits(ctx context.Context, g *guests.Guest, addrs []netip.Addr, ends func(detour.Detour) bool, of ...netip.Addr) (err error) {
 	for _, d := range a.detours.List(g.Name()) {
-		a.followSurvival(ctx, g, d, true) // those that were the last to use it, too
+		if ends(d) {
+			a.followSurvival(ctx, g, d, true, of...) // those that were the last to use it, too
+		}
 	}
 	asks := len(addrs) > 0 && g.HasChannel()
 	g.Remember(func(h *care.Held) {

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/line"
 	"godwit/agent/record"
+	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -97,8 +98,9 @@ func (a *Agent) homesOf(g *guests.Guest) []netip.Addr {
 	return migration.Bare(slices.DeleteFunc(slices.Clone(g.Held().Addresses), func(addr migration.Address) bool { return addr.Home != a.config.Host }))
 }
 
-// followSurvival looks what became of the connections that a detour still carried; last: before it ends.
-func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.Detour, last bool) {
+// followSurvival looks what became of the connections that a detour still carried; last: before it ends, and with it
+// those of the guest's addresses, or all (none).
+func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.Detour, last bool, of ...netip.Addr) {
 	id := migrationOf(d.ID)
 	rep, now, ok := a.told(id)
 	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.Channel() == nil {
@@ -127,8 +129,16 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 		given, _ := g.Held().Handed()
 		next, kept = nil, migration.Bare(given)
 	}
+	stay := migration.Bare(rep.Old)
+	switch {
+	case last && len(of) == 0:
+		stay = nil
+	case last: // and who works on these, outlives the others
+		stay = lists.Without(stay, of)
+		kept = append(kept, stay...)
+	}
 	s.Follow(all.List, flows, next, kept, home, now)
-	s.FollowBeside(all.List, migration.Bare(rep.Old), beside(ctx, g, s.Left(all.List), known), last)
+	s.FollowBeside(all.List, stay, beside(ctx, g, s.Left(all.List), known))
 	if before[migration.Tunnelled] != s.Tunnelled || last && len(kept) > 0 { // by where their ends are it is judged who is lost (settleSurvival)
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)

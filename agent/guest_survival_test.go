@@ -331,3 +331,41 @@ func TestNoThirdNIC(t *testing.T) {
 		}
 	}
 }
+
+// TestThirdNICBesideWhatStays: as some of a guest's old addresses go, a connection that works by one that stays, and by
+// a NIC that no migration touches, goes on to be told by the former, and has moved as that goes, too.
+func TestThirdNICBesideWhatStays(t *testing.T) {
+	goes, stays, third := netip.MustParseAddrPort("10.1.1.20:80"), netip.MustParseAddrPort("10.1.1.21:80"), netip.MustParseAddrPort("172.16.0.10:80")
+	for name, c := range map[string]struct {
+		began    netip.AddrPort
+		together bool // by one detour
+	}{"by another detour": {stays, false}, "by one detour": {stays, true}, "by one detour, and it began on what goes": {goes, true}} {
+		all := guest.Connections{List: []guest.Connection{
+			{Kind: guest.KindMPTCP, Local: c.began, Remote: netip.MustParseAddrPort("198.18.0.9:4000"), Working: []netip.AddrPort{stays, third}},
+		}}
+		info := guest.Info{NICs: []guest.NIC{{MAC: "52:54:00:00:00:03", Addrs: []netip.Prefix{netip.PrefixFrom(third.Addr(), 24)}}}}
+		a, g, d := leasing(t)
+		a.config.Network.Bridge = "no-such-bridge" // the kernel's part is told by its error
+		g.SpeakBy(talking(t, map[string]guest.Handler{"connections": answers(all, nil), "info": answers(info, nil)}).Channel())
+		d.Visiting = []netstate.Visiting{{Addr: stays.Addr()}}
+		held := []migration.Address{{Prefix: netip.PrefixFrom(stays.Addr(), 24)}}
+		if second := (netstate.Visiting{Addr: goes.Addr(), Tunnel: d.Tunnel.Name}); c.together {
+			d.Visiting, held = append(d.Visiting, second), append(held, migration.Address{Prefix: netip.PrefixFrom(goes.Addr(), 24)})
+		} else {
+			place(a, &detour.Detour{ID: "m-00000002", Guest: g.Name(), Leased: true, Peer: "oslo", Visiting: []netstate.Visiting{second}, Tunnel: d.Tunnel})
+			a.records.Add(record.New("rome", migration.Plan{ID: "m-00000002", Guest: g.Name()}, time.Now()))
+		}
+		place(a, d)
+		s := record.Judge{Held: migration.Bare(held), Kept: true}.Survive(all, all)
+		rec := a.records.Find(d.ID)
+		rec.Edit(func(r *record.Report) { r.Survival, r.Old = s, held })
+		a.endVisits(t.Context(), g, []netip.Addr{goes.Addr()}, true) //nolint:errcheck // as above
+		if s := rec.Snapshot().Survival; s.Tunnelled != 1 {
+			t.Errorf("%s: as another address went: %+v", name, s)
+		}
+		a.endVisits(t.Context(), g, []netip.Addr{stays.Addr()}, true) //nolint:errcheck // as above
+		if s := rec.Snapshot().Survival; s.Moved != 1 || *s.Connections[0].Now != third {
+			t.Errorf("%s: as its own went: %+v", name, s)
+		}
+	}
+}

@@ -21,13 +21,13 @@ func worksOn(c guest.Connection, is func(netip.Addr) bool) *netip.AddrPort {
 	return nil
 }
 
-// FollowBeside moves on those that were tunnelled and work on beside, as in a Judge, and on no address of old any more,
-// or, last, whether they do.
-func (s *Survival) FollowBeside(all []guest.Connection, old []netip.Addr, beside map[netip.Addr]bool, last bool) {
+// FollowBeside moves on those that were tunnelled and work on beside, as in a Judge, and on none of the old addresses
+// that stay.
+func (s *Survival) FollowBeside(all []guest.Connection, stay []netip.Addr, beside map[netip.Addr]bool) {
 	works := map[connectionKey]netip.AddrPort{}
 	for _, c := range s.Left(all) {
 		at := worksOn(c, func(addr netip.Addr) bool { return beside[addr] })
-		if at != nil && (last || worksOn(c, func(addr netip.Addr) bool { return slices.Contains(old, addr) }) == nil) {
+		if at != nil && worksOn(c, func(addr netip.Addr) bool { return slices.Contains(stay, addr) }) == nil {
 			works[keyOf(c)] = *at
 		}
 	}

@@ -116,11 +116,11 @@ func TestBeside(t *testing.T) {
 		o := Judge{Held: []netip.Addr{old.Addr()}, Next: []netip.Addr{next.Addr()}, Beside: map[netip.Addr]bool{third.Addr(): true}, Kept: c.kept, Joins: &guest.Joins{}}
 		s := o.Survive(began(c.local, old), began(c.local, c.works...))
 		now := fates(s)
-		s.FollowBeside(began(c.local, c.works...).List, o.Held, o.Beside, false)
+		s.FollowBeside(began(c.local, c.works...).List, o.Held, o.Beside)
 		if again := fates(s); now[0] != c.want || again[0] != c.want {
 			t.Errorf("%s: %q, and then %q; want %q", name, now, again, c.want)
 		}
-		s.FollowBeside(began(c.local, c.works...).List, o.Held, o.Beside, true)
+		s.FollowBeside(began(c.local, c.works...).List, nil, o.Beside)
 		if last := fates(s); last[0] != c.later {
 			t.Errorf("%s: %q as its tunnel ends, want %q", name, last, c.later)
 		}
