@@ -83,6 +83,7 @@ type Agent struct {
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
 	routers    routers.Heard      // those on the LAN
 	owedWords  *owed.Words        // what subnet agents were asked, and have not answered yet
+	untoldEnds []detour.Detour    // of leases, as an earlier agent was killed
 	unled      unled              // which detours' other ends lead nothing here
 	rarely     rarely             // what was logged lately, and is not logged again at once
 

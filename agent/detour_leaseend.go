@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"slices"
 
 	"godwit/agent/detour"
 	"godwit/agent/statefile"
@@ -45,7 +48,8 @@ func (a *Agent) endTold(d detour.Detour) {
 	}
 }
 
-// resumeLeaseEnds tells of the leases that had ended as an earlier agent was killed.
+// resumeLeaseEnds finds the leases that had ended as an earlier agent was killed: before any ends anew, and before
+// anybody can ask to hear of it. tellLeaseEnds tells of them.
 func (a *Agent) resumeLeaseEnds() {
 	paths, err := statefile.Files(a.config.StatePath("lease-ended"))
 	if err != nil {
@@ -58,9 +62,29 @@ func (a *Agent) resumeLeaseEnds() {
 			continue
 		}
 		ended := detour.Detour{ID: e.Detour, Guest: e.Guest, Leased: true}
-		if d, here := a.detours.Get(e.Detour); !here || d.NeedsNoTunnel() { // else it had not come to that
-			a.tellTunnelEnded(ended)
+		if d, here := a.detours.Get(e.Detour); here && !d.NeedsNoTunnel() || a.needsTunnelBeside(ended) {
+			a.endTold(ended) // it had not come to that
+			continue
 		}
-		a.endTold(ended)
+		a.untoldEnds = append(a.untoldEnds, ended)
 	}
+}
+
+// tellLeaseEnds tells of what resumeLeaseEnds found, at the first look at detours: who was there may be there again.
+// One that has been told of since, as what was at home beside it ended, is not told again.
+func (a *Agent) tellLeaseEnds() {
+	for _, d := range a.untoldEnds {
+		if _, err := statFile(leaseEnd{Detour: d.ID}.path(a)); !errors.Is(err, os.ErrNotExist) {
+			a.tellTunnelEnded(d)
+			a.endTold(d)
+		}
+	}
+	a.untoldEnds = nil
+}
+
+// needsTunnelBeside says whether another of the ways of a detour's migration takes a tunnel, on a lease.
+func (a *Agent) needsTunnelBeside(d detour.Detour) bool {
+	return slices.ContainsFunc(a.detours.List(d.Guest), func(o detour.Detour) bool {
+		return o.ID != d.ID && migrationOf(o.ID) == migrationOf(d.ID) && o.Leased && !o.NeedsNoTunnel()
+	})
 }

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"godwit/agent/detour"
 	"godwit/agent/record"
@@ -51,9 +53,10 @@ func TestLeaseEndOutlivesTheAgent(t *testing.T) {
 			if b.detours, err = detour.Load(b.config.StatePath("detours.json"), b.config.Network); err != nil {
 				t.Fatal(err)
 			}
-			reader := b.feed.join()
+			b.resumeLeaseEnds()
+			reader := b.feed.join() // as nobody can before the agent serves
 			for range 2 {
-				b.resumeLeaseEnds()
+				b.tellLeaseEnds()
 			}
 			if len(reader.events) != c.told {
 				t.Errorf("told %d times, want %d", len(reader.events), c.told)
@@ -67,6 +70,35 @@ func TestLeaseEndOutlivesTheAgent(t *testing.T) {
 				t.Errorf("in the history: %v, %+v", ok, rep)
 			}
 			nothingToTell(t, b)
+		})
+	}
+}
+
+// TestLeaseEndIsHeard: it is told once the agent serves, and those who hear of it may be there, at the first look at
+// detours; not again where it was told since.
+func TestLeaseEndIsHeard(t *testing.T) {
+	for since, want := range map[bool]int{false: 1, true: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			a, _, d := leasing(t)
+			displace(a, d.ID)
+			a.willEnd(*d)
+			a.resumeLeaseEnds()
+			if since {
+				a.endTold(*d)
+			}
+			told := 0
+			a.records.Find(d.ID).Told = func(_ migration.Plan, e record.Event) {
+				if e.Name == migration.LeaseEnded {
+					told++
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*leaseLook)
+			defer cancel()
+			a.keepDetours(ctx)
+			a.actors.Wait()
+			if nothingToTell(t, a); told != want {
+				t.Errorf("told since: %t: told %d times", since, told)
+			}
 		})
 	}
 }

@@ -34,6 +34,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 	defer under.all.Wait()
 	defer speak.Close()
 	for sleep(ctx, leaseLook) {
+		a.tellLeaseEnds()
 		speak.Keep(a.detours.Advertised())
 		if step, err := a.detours.Shifted(); step != 0 {
 			a.log.Warn("the clock was stepped; leases keep their length", "by", step, "error", err)
@@ -317,12 +318,10 @@ func (a *Agent) tunnelEnded(d detour.Detour) {
 
 // tellTunnelEnded is tunnelEnded also where it was written down already.
 func (a *Agent) tellTunnelEnded(d detour.Detour) {
-	id := migrationOf(d.ID)
-	if slices.ContainsFunc(a.detours.List(d.Guest), func(o detour.Detour) bool {
-		return o.ID != d.ID && migrationOf(o.ID) == id && o.Leased && !o.NeedsNoTunnel()
-	}) {
+	if a.needsTunnelBeside(d) {
 		return
 	}
+	id := migrationOf(d.ID)
 	now, plan := time.Now().UnixNano(), migration.Plan{ID: id, Guest: d.Guest}
 	if rec, err := a.records.Kept(id); err == nil {
 		rep := rec.Snapshot()
