@@ -91,9 +91,9 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 			s.Move = f.readMove(o, s.At.earliest())
 		}
 	case "cut":
-		s.Cut = f.readCut(n, s.At.earliest())
+		s.Cut = f.readCut(n)
 	case "degrade":
-		s.Degrade = f.readDegrade(n, s.At.earliest())
+		s.Degrade = f.readDegrade(n)
 	case "kill":
 		s.Kill = f.readKill(n, s.At.earliest())
 	case "exec":
@@ -222,18 +222,16 @@ func (f *file) link(o *object) (site, uplink string) {
 	return site, o.known("uplink", strings.TrimSuffix("uplink of "+site, " of "), names)
 }
 
-// lasting is for how long a link is changed that is from at on, which must be over before the end; 0: to the end of the
-// run. What is said to last 0s is over at once.
-func (f *file) lasting(o *object, at time.Duration) time.Duration {
+// lasting is for how long a link is changed; 0: to the end of the run. What is said to last 0s is over at once.
+func (o *object) lasting() time.Duration {
 	lasts := o.duration("for", 0)
-	f.endsLate(o, "for", at, lasts)
 	if lasts == 0 && o.has("for") {
 		return atOnce
 	}
 	return lasts
 }
 
-func (f *file) readCut(n ast.Node, at time.Duration) *Cut {
+func (f *file) readCut(n ast.Node) *Cut {
 	o, ok := f.object(n, "cut", []string{"site", "uplink", "all", "for"})
 	if !ok || !o.need("site") {
 		return nil
@@ -245,17 +243,17 @@ func (f *file) readCut(n ast.Node, at time.Duration) *Cut {
 	case !all && !o.has("uplink") && !o.unsure("uplink", "all"):
 		f.wrong(o.at, "cut says not which uplink", "uplink: NAME, or uplink: all")
 	}
-	c := &Cut{For: f.lasting(o, at)}
+	c := &Cut{For: o.lasting()}
 	c.Site, c.Uplink = f.link(o)
 	return c
 }
 
-func (f *file) readDegrade(n ast.Node, at time.Duration) *Degrade {
+func (f *file) readDegrade(n ast.Node) *Degrade {
 	o, ok := f.object(n, "degrade", []string{"site", "uplink", "rate", "delay", "loss", "for"})
 	if !ok || !o.need("site", "uplink") {
 		return nil
 	}
-	d := &Degrade{For: f.lasting(o, at)}
+	d := &Degrade{For: o.lasting()}
 	d.Site, d.Uplink = f.link(o)
 	if o.has("rate") {
 		d.Rate = new(o.linkRate())
