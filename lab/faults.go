@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
 	"godwit/lab/wan"
@@ -73,20 +74,53 @@ func (f *linkFaults) apply(sites []topo.Site, links uplinks, site string) error 
 	return errors.Join(errs...)
 }
 
-// longestTry is the longest time after which Linux sends again what nobody has answered (TCP_RTO_MAX).
-const longestTry = 2 * time.Minute
+// linkChange is a change of a link that is taken back some time.
+type linkChange struct {
+	end    time.Time // when it is to be
+	lasts  time.Duration
+	undone chan struct{}
+}
 
-// awaitHeard waits until every flow has been heard since a change of a link was taken back just now, for as long as
-// that lasted at the most: what is lost is sent again after twice the time of the last try each time (RFC 6298 §5.5).
-// That alone has no run meet its time limit.
-func (r *run) awaitHeard(ctx context.Context, lasted time.Duration) {
-	since := time.Now()
-	until := since.Add(min(lasted, longestTry))
-	if end := r.zero.Add(r.w.scenario.End.Timeout - time.Second); end.Before(until) {
-		until = end
+const (
+	// linksAwaited is how much longer a run lasts, when all else is over, for links that are to be as they were.
+	linksAwaited = 30 * time.Second
+	// heardAwaited is how much longer than that, at the most, for flows that are to be heard again.
+	heardAwaited = 5 * time.Second
+)
+
+// awaitLinks waits, when all else is over, for links that are soon to be as they were, and then until every flow was
+// heard again, for as long as the change lasted at the most: what is lost is sent again after twice the time of the last
+// try each time (RFC 6298 §5.5). That has no run meet its time limit: a link that is to be as it was too late for that
+// stays as it is.
+func (r *run) awaitLinks(ctx context.Context) {
+	limit, soon := r.zero.Add(r.w.scenario.End.Timeout-time.Second), time.Now().Add(linksAwaited)
+	var since, until time.Time
+	r.mu.Lock()
+	changes := slices.Clone(r.changes)
+	r.mu.Unlock()
+	for _, c := range changes {
+		if c.end.After(soon) || !c.end.Before(limit) {
+			continue
+		}
+		select {
+		case <-c.undone:
+		case <-ctx.Done():
+			return
+		}
+		since, until = later(since, c.end), later(until, c.end.Add(min(c.lasts, heardAwaited)))
 	}
-	for time.Now().Before(until) && !r.heardSince(since) && r.due(ctx, 100*time.Millisecond) {
+	if until.After(limit) {
+		until = limit
 	}
+	for time.Now().Before(until) && !r.heardSince(since) && clock.Sleep(ctx, 100*time.Millisecond) {
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // heardSince says whether each connection of the flows, as far as they tell, had a record since then.

@@ -106,40 +106,51 @@ func TestDegradeKeepsALink(t *testing.T) {
 	}
 }
 
-// TestTheEndWaitsForALink: a run does not end, and judge its connections, while a link is changed for a time; nor
-// before they can be heard again, which alone has it meet no limit. A link that is to stay so is not waited for.
+// TestTheEndWaitsForALink: a run does not end, and judge its connections, while a link is changed for a short time yet;
+// nor, for some seconds, before they can be heard again. None meets its limit for that, nor waits for long.
 func TestTheEndWaitsForALink(t *testing.T) {
-	cut := func(lasts time.Duration) scenario.Step {
-		return scenario.Step{Cut: &scenario.Cut{Site: "a", Uplink: scenario.AllUplinks, For: lasts}}
+	at := func(at int, step scenario.Step) scenario.Step {
+		step.At.Time = time.Duration(at) * time.Second
+		return step
+	}
+	cut := func(lasts int) scenario.Step {
+		return scenario.Step{Cut: &scenario.Cut{Site: "a", Uplink: scenario.AllUplinks, For: time.Duration(lasts) * time.Second}}
 	}
 	slowed := scenario.Step{Degrade: &scenario.Degrade{Site: "a", Uplink: scenario.AllUplinks, For: 10 * time.Second}}
 	const silent = -1
 	for _, c := range []struct {
-		name  string
-		step  scenario.Step
-		heard time.Duration // until when a flow's connections are silent; 0: there is none, silent: for ever
-		want  time.Duration // how long the run lasts at the least, and no second more
+		name     string
+		step     scenario.Step
+		commands int // that do not end
+		heard    int // until when a flow's connections are silent, s; 0: there is none, silent: for ever
+		want     int // how long the run lasts at the least, s, and no second more
 	}{
-		{"for good", cut(0), silent, 0},
-		{"cut", cut(10 * time.Second), 0, 10 * time.Second},
-		{"slowed", slowed, 0, 10 * time.Second},
-		{"cut, and heard a while later", cut(10 * time.Second), 17 * time.Second, 17 * time.Second},
-		{"cut, and heard no more", cut(10 * time.Second), silent, 20 * time.Second},
-		{"cut, and heard no more, near its limit", cut(50 * time.Second), silent, 59 * time.Second},
+		{"for good", cut(0), 0, silent, 0},
+		{"cut", cut(10), 0, 0, 10},
+		{"slowed", slowed, 0, 0, 10},
+		{"cut, and heard a while later", cut(10), 0, 13, 13},
+		{"cut, and heard no more", cut(10), 0, silent, 15},
+		{"cut for a moment, and heard no more", cut(2), 0, silent, 4},
+		{"cut for longer than a run is worth", cut(31), 0, silent, 0},
+		{"cut beyond its limit", at(45, cut(15)), 0, 0, 45},
+		{"cut, and heard no more, near its limit", at(45, cut(12)), 0, silent, 59},
+		{"cut beside a command that runs on", cut(40), 1, silent, 45},
+		{"cut for good beside a command that runs on", cut(0), 1, silent, 30},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := aRun(c.step)
+			r.commands = c.commands
 			f := &flowTrace{}
 			if c.heard != 0 {
 				f.see(traffic.Sample{WaitingSince: 1})
 				r.flows = map[string]*flowTrace{"ticks": f}
 			}
 			if c.heard > 0 {
-				time.AfterFunc(c.heard, func() { f.see(traffic.Sample{WaitingSince: time.Now().UnixNano()}) })
+				time.AfterFunc(time.Duration(c.heard)*time.Second, func() { f.see(traffic.Sample{WaitingSince: time.Now().UnixNano()}) })
 			}
-			timedOut := r.carryOut(t.Context())
-			if lasted := r.ended.Sub(r.zero); timedOut || lasted < c.want || lasted > c.want+time.Second {
-				t.Errorf("%s: it lasted %v, at its limit: %v; want %v", c.name, lasted, timedOut, c.want)
+			timedOut, want := r.carryOut(t.Context()), time.Duration(c.want)*time.Second
+			if lasted := r.ended.Sub(r.zero); timedOut || lasted < want || lasted > want+time.Second {
+				t.Errorf("%s: it lasted %v, at its limit: %v; want %v", c.name, lasted, timedOut, want)
 			}
 		})
 	}

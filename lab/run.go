@@ -56,6 +56,7 @@ type run struct {
 	pending  int                      // requested migrations without an outcome
 	begun    int                      // other acts that the run does not end without
 	commands int                      // of exec steps, which it awaits for a while
+	changes  []linkChange             // of links that are to be as they were; it awaits those that soon are
 	lastEnd  time.Time                // of migrations; or when a flow began, where that was later
 	execs    int                      // commands of steps so far
 	reached  map[int]bool             // steps whose trigger came
@@ -227,7 +228,7 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 const commandsAwaited = 30 * time.Second
 
 // awaitEnd waits until all steps and flows were begun, steps that wait for a time after a
-// phase too, all migrations have their outcome, and some time has passed after the last.
+// phase too, all migrations have their outcome, and some time has passed after the last; then for links.
 func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-chan time.Time) bool {
 	select {
 	case <-scheduled:
@@ -251,6 +252,7 @@ func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-c
 		case over > 0:
 			seen, wait = time.Now(), over
 		case commands == 0 || time.Since(seen) >= commandsAwaited:
+			r.awaitLinks(ctx)
 			return false
 		}
 		select {

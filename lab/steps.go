@@ -329,8 +329,7 @@ func (r *run) current(name string) *move {
 	return nil
 }
 
-// link changes an uplink, and after lasting takes the change back. The run does not end before that, nor before its
-// flows were heard again.
+// link changes an uplink, and after lasting takes the change back.
 func (r *run) link(ctx context.Context, site, uplink string, lasting time.Duration, done *report.StepDone, change func(*wan.Link)) error {
 	undo, err := r.faults.add(r.w.spec().Sites, r.w.topo, site, uplink, change)
 	if err != nil || lasting == 0 {
@@ -338,17 +337,19 @@ func (r *run) link(ctx context.Context, site, uplink string, lasting time.Durati
 	}
 	end := done.AtS + lasting.Seconds()
 	done.EndS = &end
+	c := linkChange{time.Now().Add(lasting), lasting, make(chan struct{})}
+	r.mu.Lock()
+	r.changes = append(r.changes, c)
+	r.mu.Unlock()
 	r.restoring.Add(1)
-	r.begin(func() {
-		lasted := clock.Sleep(ctx, lasting)
-		if lasted {
-			if err := undo(); err != nil {
-				r.tell("restore " + site + "/" + uplink + ": " + err.Error())
-			}
+	r.wg.Go(func() {
+		defer close(c.undone)
+		defer r.restoring.Add(-1)
+		if !clock.Sleep(ctx, lasting) {
+			return
 		}
-		r.restoring.Add(-1)
-		if lasted {
-			r.awaitHeard(ctx, lasting)
+		if err := undo(); err != nil {
+			r.tell("restore " + site + "/" + uplink + ": " + err.Error())
 		}
 	})
 	return nil

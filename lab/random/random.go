@@ -22,7 +22,7 @@ func made(seed uint64) *maker {
 	m.guests()
 	m.traffic()
 	m.steps()
-	m.put("end: {after_last_migration: 7s, timeout: 600s}")
+	m.put("end: {after_last_migration: %ds, timeout: 600s}", lingers+2*((m.away+999)/1000))
 	m.expect()
 	return m
 }
@@ -49,6 +49,11 @@ type maker struct {
 	hurt      bool // a packet may be dropped by what a step did
 	away      int  // the longest time for which a step has packets vanish, ms
 }
+
+// lingers is how long a run goes on after the last migration, s. A connection whose packets vanished is tried again
+// after twice the time of the last try each time (RFC 6298 §5.5), so that it is silent for as long again as they did: a
+// run whose links were cut at its end goes on for longer by twice that.
+const lingers = 7
 
 type site struct {
 	name    string

@@ -26,6 +26,9 @@ func TestScenariosAreRead(t *testing.T) {
 			t.Fatalf("seed %d: %v\n%s", seed, err, text)
 		}
 		for _, step := range s.Steps {
+			if step.Cut != nil && s.End.AfterLastMigration < lingers*time.Second+2*step.Cut.For {
+				t.Errorf("seed %d: a cut of %v, and %v after the last migration all must be heard of again", seed, step.Cut.For, s.End.AfterLastMigration)
+			}
 			seen[step.Kind()]++
 			if step.Migrate != nil {
 				seen[step.Migrate.Mode]++
