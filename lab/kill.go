@@ -34,16 +34,17 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 
 // killQEMU ends a guest's QEMU. That of the destination is waited for as long as the migration
 // lasts that makes it; that of the source, once the migration has ended it, needs no killing: one of a guest that is
-// about to move again is the source's of that. A step that names no side is about the source's of a migration that is
-// under way, for as long as there is one, else about the one that the guest has.
+// about to move again is the source's of that. A step that names no side is about the source's; but by the clock, while
+// no migration is under way, about the one that the guest has.
 func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 	k, m := step.Kill, r.about(step, step.Kill.QEMU)
-	if k.Side == "" && m != nil && m.ended() {
-		m = r.current(k.QEMU)
+	side := k.Side
+	if side == "" && (m != nil || step.At.Triggered()) {
+		side = "source"
 	}
 	host := r.w.agentOf(k.QEMU)
 	switch {
-	case m == nil && k.Side == "destination" && r.asks(k.QEMU): // its turn will come
+	case m == nil && side == "destination" && r.asks(k.QEMU): // its turn will come
 		r.begin(func() {
 			if m := r.await(ctx, k.QEMU); m != nil {
 				r.trouble(step, r.killOnceThere(ctx, step, r.w.agents[r.resolve(m)], m))
@@ -52,27 +53,23 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 			}
 		})
 		return nil
-	case m == nil && k.Side == "destination" && !r.had(k.QEMU):
+	case m == nil && side == "destination" && !r.had(k.QEMU):
 		return fmt.Errorf("no migration of %s has been asked for, so it has no destination", k.QEMU)
-	case m == nil && k.Side != "" && !r.asks(k.QEMU) && r.goneAt(k.QEMU, k.Side):
+	case m == nil && side != "" && !r.asks(k.QEMU) && r.goneAt(k.QEMU, side):
 		r.remark(r.lastMove(k.QEMU), step.String()+": it has ended already")
 		return nil
-	case m != nil && k.Side == "destination":
+	case m != nil && side == "destination":
 		host = r.w.agents[r.resolve(m)]
 	case m != nil:
 		host = r.w.agents[m.from]
 	}
 	pid, err := host.qemuPID(ctx, k.QEMU)
-	if here := r.w.agentOf(k.QEMU); k.Side == "" && here != host && errors.Is(err, errNoQEMU) {
-		host = here
-		pid, err = host.qemuPID(ctx, k.QEMU)
-	}
 	switch {
 	case err == nil:
 		return r.killProcess(ctx, step, host, pid)
 	case m == nil || !errors.Is(err, errNoQEMU):
 		return err
-	case k.Side != "destination":
+	case side == "source":
 		r.remark(m, step.String()+": it has ended already")
 		return nil
 	}

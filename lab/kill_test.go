@@ -92,22 +92,22 @@ func TestKillAtTheSourceOfAMoveThatIsOver(t *testing.T) {
 	}
 }
 
-// TestKillOfAnySide: a step that names no side is about the source's QEMU while a migration is under way and has not
-// ended that, else about the one that the guest has; also where it waited for a phase.
+// TestKillOfAnySide: a step that names no side is about the source's QEMU of the migration whose phase it waited for, or
+// that is under way; by the clock, and where there is none, about the one that the guest has.
 func TestKillOfAnySide(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		at     string // where the guest is
 		moving bool   // home again, from b to a
-		by     bool   // the step waited for a phase of the first migration, from a to b
+		by     string // of whose phase the step waited for one: web's first migration's, from a to b, or another guest's
 		looks  string // for its QEMU, which is nowhere
 		want   string // in the error
 	}{
-		{"after it moved", "b", false, false, "b", "no QEMU of web on b"},
-		{"some time after a phase", "b", false, true, "b", "no QEMU of web on b"},
-		{"while it moves again", "b", true, false, "b", ""},
-		{"some time after a phase, while it moves again", "b", true, true, "b", ""},
-		{"while it moves again, and is there", "a", true, false, "ba", ""},
+		{"after it moved", "b", false, "", "b", "no QEMU of web on b"},
+		{"some time after a phase", "b", false, "web", "a", ""},
+		{"in a phase of another guest", "b", false, "db", "", ""},
+		{"while it moves again", "b", true, "", "b", ""},
+		{"some time after a phase, while it moves again", "b", true, "web", "a", ""},
 	} {
 		r := aRun()
 		looks := ""
@@ -123,8 +123,8 @@ func TestKillOfAnySide(t *testing.T) {
 		if c.moving {
 			r.moves = append(r.moves, &move{guest: "web", from: "b", to: "a", done: make(chan struct{})})
 		}
-		step := &scenario.Step{Kill: &scenario.Kill{QEMU: "web"}}
-		if c.by {
+		step := &scenario.Step{At: scenario.At{Guest: c.by}, Kill: &scenario.Kill{QEMU: "web"}}
+		if c.by == "web" {
 			r.by[step] = first
 		}
 		err := r.kill(t.Context(), step)
