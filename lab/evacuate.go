@@ -89,7 +89,7 @@ func (r *run) moveChosen(ctx context.Context, here string, moves []evacuate.Move
 	evacuate.Each(ctx, policy.EvacuateWidth, len(moves), func(i int) {
 		t := byName[moves[i].Guest]
 		defer t.done()
-		if !r.due(ctx, 0) {
+		if !r.canMove(ctx, t.Name, nil) { // its QEMU may have been killed since
 			return
 		}
 		moved[i] = true

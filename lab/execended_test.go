@@ -43,10 +43,10 @@ func guestLeaves(t *testing.T, r *run, n int, happens func(call int)) {
 // TestCommandThatEndsItsGuest: a command is not waited for once its guest has ended, and none can be begun there; where
 // the guest is nowhere as it moves, or is booted again, it is.
 func TestCommandThatEndsItsGuest(t *testing.T) {
-	moves, boots := func(r *run) { r.turn("web") }, func(r *run) { r.toBoot("web", 1) }
+	moves, boots := func(r *run) { r.turn("web") }, func(r *run) { r.toBoot("web", nil) }
 	others := func(r *run) {
 		r.begun++ // a flow that begins later, a step some time after a phase, a client on its way
-		r.toBoot("db", 1)
+		r.toBoot("db", nil)
 	}
 	arrives := func(r *run, call int) {
 		if call == 2 {
@@ -58,7 +58,9 @@ func TestCommandThatEndsItsGuest(t *testing.T) {
 	}
 	isNotBooted := func(r *run, call int) {
 		if call == 2 {
-			r.toBoot("web", -1)
+			r.mu.Lock()
+			delete(r.booting, "web")
+			r.mu.Unlock()
 		}
 	}
 	for name, c := range map[string]struct {

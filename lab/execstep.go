@@ -111,7 +111,7 @@ var errEndedUnderIt = fmt.Errorf("%w under it", errGuestEnded)
 func (r *run) stays(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.booting[name] == 0 && r.underWay(name) == nil
+	return len(r.booting[name]) == 0 && r.underWay(name) == nil
 }
 
 // askGuest runs a short command in a guest, wherever it is, and returns what it wrote. It may run

@@ -116,9 +116,9 @@ func (r *run) killProcess(ctx context.Context, step *scenario.Step, host *hostAg
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil || !step.Kill.Restart {
 		return err
 	}
-	r.toBoot(step.Kill.QEMU, 1)
+	over := r.toBoot(step.Kill.QEMU, host)
 	r.begin(func() {
-		defer r.toBoot(step.Kill.QEMU, -1)
+		defer over()
 		r.trouble(step, r.bootAgain(ctx, step.Kill, host))
 	})
 	return nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/api"
+	"godwit/agent/evacuate"
 	"godwit/internal/need"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -217,18 +218,18 @@ func TestMoveOfAGuestThatIsToBootAgain(t *testing.T) {
 				defer r.mu.Unlock()
 				return len(r.moves)+len(r.troubles) > 0
 			}
-			r.toBoot("web", 1)
+			booted := r.toBoot("web", r.w.agents["a"])
 			r.do(t.Context(), &r.w.scenario.Steps[0])
 			time.Sleep(time.Minute)
 			if moved() || len(r.unreached()) != 0 {
 				t.Errorf("%s: it moves as it is to boot again", name)
 			}
-			r.toBoot("web", -1)
+			booted()
 			r.wg.Wait()
 			if !moved() || r.pending != 0 {
 				t.Errorf("%s: it does not move once it has booted again; %d to come", name, r.pending)
 			}
-			r.toBoot("web", 1)
+			r.toBoot("web", r.w.agents["a"])
 			r.moves, r.troubles = nil, nil
 			r.do(t.Context(), &r.w.scenario.Steps[0])
 			close(r.ending)
@@ -237,6 +238,55 @@ func TestMoveOfAGuestThatIsToBootAgain(t *testing.T) {
 				t.Errorf("%s: the run ended first: %d moves, %q, %q", name, len(r.moves), r.troubles, r.unreached())
 			}
 		})
+	}
+}
+
+// TestEvacueeThatIsToBootAgain: one that waits for others to leave first, and is killed meanwhile, leaves once it has
+// booted.
+func TestEvacueeThatIsToBootAgain(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.sock")
+	synctest.Test(t, func(t *testing.T) {
+		r := aRun()
+		r.w.agents["a"], r.w.where["web"] = &hostAgent{host: topo.Host{Name: "a"}, client: api.NewClient(none), done: gone()}, "a"
+		booted := r.toBoot("web", r.w.agents["a"])
+		byName := map[string]evacuee{"web": {scenario.Guest{Name: "web"}, r.turns("web")[0]}}
+		left := make(chan error, 1)
+		go func() {
+			left <- r.moveChosen(t.Context(), "a", []evacuate.Move{{Guest: "web", To: []evacuate.Destination{{Host: "a"}}}}, byName)
+		}()
+		time.Sleep(time.Minute)
+		if n := len(r.movesNow()); n != 0 {
+			t.Errorf("%d moves of a guest that is to boot again", n)
+		}
+		booted()
+		if err := <-left; err != nil || len(r.movesNow()) != 1 {
+			t.Errorf("it has booted: %v, %d moves", err, len(r.movesNow()))
+		}
+	})
+}
+
+// TestNoBootIsAwaitedOfAGuestThatRuns: where a QEMU of a guest was killed that it did not have, as at a destination, or at
+// a source that it had left, nothing waits for its boot.
+func TestNoBootIsAwaitedOfAGuestThatRuns(t *testing.T) {
+	for _, c := range []struct {
+		at, pids string // where the guest is, and what runs there
+		want     bool
+	}{
+		{"b", `{"web":1}`, false},
+		{"b", `{}`, true}, // it was lost
+		{"a", `{"web":1}`, true},
+	} {
+		r := aRun()
+		killed := &hostAgent{host: topo.Host{Name: "a"}}
+		aHost(t, r, func() string { return c.pids })
+		r.w.agents["b"], r.w.agents["a"], r.w.where["web"] = r.w.agents["a"], killed, c.at
+		over := r.toBoot("web", killed)
+		if got := r.isToBoot(t.Context(), "web"); got != c.want {
+			t.Errorf("on %s, which has %s: %v", c.at, c.pids, got)
+		}
+		if over(); r.isToBoot(t.Context(), "web") {
+			t.Errorf("on %s, which has %s: it waits on when that is over", c.at, c.pids)
+		}
 	}
 }
 

@@ -66,21 +66,34 @@ func (r *run) bootAgain(ctx context.Context, k *scenario.Kill, host *hostAgent) 
 	return nil
 }
 
-// toBoot counts a guest's boots to come: n more, or, below 0, fewer.
-func (r *run) toBoot(guest string, n int) {
+// toBoot notes that a guest whose QEMU on a host was killed is to boot again there, until that is over.
+func (r *run) toBoot(guest string, host *hostAgent) (over func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.booting == nil {
-		r.booting = map[string]int{}
+		r.booting = map[string][]*hostAgent{}
 	}
-	r.booting[guest] += n
+	r.booting[guest] = append(r.booting[guest], host)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		i := slices.Index(r.booting[guest], host)
+		r.booting[guest] = slices.Delete(r.booting[guest], i, i+1)
+	}
 }
 
-// isToBoot says whether a guest whose QEMU was killed is to boot again, or does just now.
-func (r *run) isToBoot(guest string) bool {
+// isToBoot says whether a guest is to boot again, or does just now, that no host has: not one of which another QEMU was
+// killed, as at the destination of a migration that failed.
+func (r *run) isToBoot(ctx context.Context, guest string) bool {
+	here := r.w.agentOf(guest)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.booting[guest] > 0
+	boots, its := len(r.booting[guest]) > 0, slices.Contains(r.booting[guest], here)
+	r.mu.Unlock()
+	if !boots || its {
+		return its
+	}
+	_, err := here.qemuPID(ctx, guest)
+	return errors.Is(err, errNoQEMU)
 }
 
 // deadWait is how long an agent may take to see that a guest's QEMU is gone.

@@ -72,7 +72,7 @@ type run struct {
 	links    linkWindow            // while traffic ran
 	held     holdings
 	known    map[string][]migration.Address // by guest: its addresses as its agent told them last
-	booting  map[string]int                 // by guest: boots to come after its QEMU was killed
+	booting  map[string][]*hostAgent        // by guest: where it is to boot again after a QEMU of it was killed
 	boots    map[string]int                 // how often a guest's own counters began anew
 	programs map[string]uint64              // which start of a guest's program its counters were of last
 	tunnels  map[string]map[tunnelEnds]bool // by guest: all that led to or from it

@@ -235,7 +235,7 @@ func (r *run) comes(ctx context.Context, before <-chan struct{}) bool {
 // came to nothing; it says whether the run has not come to its end before.
 func (r *run) canMove(ctx context.Context, guest string, before <-chan struct{}) bool {
 	ok := r.comes(ctx, before)
-	for ok && r.isToBoot(guest) {
+	for ok && r.isToBoot(ctx, guest) {
 		ok = r.due(ctx, 100*time.Millisecond)
 	}
 	return ok
@@ -246,7 +246,7 @@ func (r *run) canMove(ctx context.Context, guest string, before <-chan struct{})
 func (r *run) queueMigrate(ctx context.Context, step *scenario.Step) {
 	before, done := r.turn(step.Migrate.Guest)
 	var m *move
-	if before == nil && !r.isToBoot(step.Migrate.Guest) {
+	if before == nil && !r.isToBoot(ctx, step.Migrate.Guest) {
 		m = r.newMove(step.Migrate)
 	}
 	r.wg.Go(func() {
