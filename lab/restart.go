@@ -126,8 +126,8 @@ func (r *run) whoHas(ctx context.Context, name string, killed *hostAgent) (on st
 }
 
 // guestOn says whether a host has the guest, and by which process, as its agent tells. One that comes up is awaited, as
-// it may end what a migration left there. Of another that does not answer, look has the lab see for itself which QEMUs
-// there are.
+// it may end what a migration left there. Of another that does not answer, look has the lab see for itself whether a
+// QEMU there runs the guest: one that does not is what a migration left, or may run it yet.
 func (r *run) guestOn(ctx context.Context, name string, a *hostAgent, look bool) (pid int, has bool, err error) {
 	for {
 		ask, cancel := context.WithTimeout(ctx, deadWait)
@@ -147,8 +147,13 @@ func (r *run) guestOn(ctx context.Context, name string, a *hostAgent, look bool)
 				return 0, false, context.Canceled
 			}
 		case look:
-			pid, has = qemusIn(netns.Processes(a.host.Namespace))[name]
-			return pid, has, nil
+			if pid, has = qemusIn(netns.Processes(a.host.Namespace))[name]; !has {
+				return 0, false, nil
+			}
+			if status, _, _ := a.standsOf(ctx, name); status != vm.Running {
+				return 0, false, errors.New("a QEMU of it is there that does not run it, as far as is seen, and the agent is gone")
+			}
+			return pid, true, nil
 		default:
 			return 0, false, err
 		}
