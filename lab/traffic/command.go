@@ -191,7 +191,9 @@ func (p *program) sample(at int64) Sample {
 	defer p.state.Unlock()
 	s.Retransmits = p.retransmits
 	s.Gap = p.look(at)
-	s.Waiting, s.WaitingSince = p.others.longest(at)
+	if s.Waiting, s.WaitingSince = p.others.longest(at); s.Alive == 0 {
+		s.WaitingSince = 0
+	}
 	s.Remotes = p.remotes()
 	if s.Subflows = subflowsOf(p.others.found); p.speaksMPTCP(p.others.found) {
 		s.MPTCP = 1

@@ -8,7 +8,8 @@ import (
 	"godwit/lab/traffic/record"
 )
 
-// TestNoRoundTripOfTheDead: of a flow whose connection has ended no round trip is told for long, as if there were one yet.
+// TestNoRoundTripOfTheDead: of a flow whose connection has ended no round trip is told for long, as if there were one yet;
+// nor since when it waits, as it is to be heard no more.
 func TestNoRoundTripOfTheDead(t *testing.T) {
 	for kind, port := range map[string]uint16{Download: record.PortDownload, Upload: record.PortUpload} {
 		name, ends := namespace(t), make(chan struct{})
@@ -43,8 +44,8 @@ func TestNoRoundTripOfTheDead(t *testing.T) {
 		dead := died + int64(fresh+2*sampleEvery) // what was told last is as good until then
 		waitFor(t, c, kind+": some time after that", func(s Sample) bool { return s.Time >= dead })
 		for range 3 {
-			if s := <-c.Samples(); s.RTT != nil || s.KernelRTT != nil {
-				t.Errorf("%s: a sample has a round trip after the end", kind)
+			if s := <-c.Samples(); s.RTT != nil || s.KernelRTT != nil || s.WaitingSince != 0 {
+				t.Errorf("%s: a sample has a round trip after the end, or that it is waited for: %+v", kind, s)
 			}
 		}
 		r := end(t, c, "x")

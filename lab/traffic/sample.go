@@ -16,8 +16,8 @@ type Sample struct {
 	// Gap is the longest wait between two records of one connection that ended
 	// since the last sample, ns; 0 if none ended.
 	Gap int64 `json:"gap_ns"`
-	// Waiting is how long the connection that waits longest waits now, and
-	// WaitingSince when its last record came (unix ns); 0 where unknown.
+	// Waiting is how long the connection that waits longest waits now, and WaitingSince when the last record came of the
+	// one that waits longest of those that live (unix ns); 0 where unknown, or none lives.
 	Waiting      int64 `json:"waiting_ns"`
 	WaitingSince int64 `json:"waiting_since"`
 	// RTT in ms of the path: as Result.RTT, the median since the last sample.

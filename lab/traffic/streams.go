@@ -163,12 +163,15 @@ func (f *streams) sample(at int64) Sample {
 		f.mu.Lock()
 		last := k.waits.last
 		f.mu.Unlock()
-		if wait := at - last; last > 0 && wait > s.Waiting {
-			s.Waiting, s.WaitingSince = wait, last
+		if last > 0 {
+			s.Waiting = max(s.Waiting, at-last)
 		}
 		k.mu.Lock()
 		if k.err == nil {
 			s.Alive++
+			if last > 0 && (s.WaitingSince == 0 || last < s.WaitingSince) {
+				s.WaitingSince = last
+			}
 		}
 		if k.info.MPTCP {
 			s.MPTCP++
