@@ -156,7 +156,11 @@ func (m *outgoing) course() talk.CourseAnswer {
 		return talk.CourseAnswer{Course: talk.CourseUnderWay, Released: s.Released(), Heard: s.Heard(), Epoch: s.Epoch}
 	}
 	why := cmp.Or(m.rec.Snapshot().Problem, s.Problem)
-	return talk.CourseAnswer{Course: talk.CourseOver, Released: s.Released(), Epoch: s.Epoch, Problem: why, Lost: s.Lost()}
+	answer := talk.CourseAnswer{Course: talk.CourseOver, Released: s.Released(), Epoch: s.Epoch, Problem: why, Lost: s.Lost()}
+	if !m.asking.Load() {
+		answer.Keeps = new(!m.runsThere.Load())
+	}
+	return answer
 }
 
 // peerCourse tells a destination what became of a migration that leaves this host.
@@ -185,6 +189,7 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 	if known && rep.From == a.config.Host && rep.To == caller && rep.Ended != 0 {
 		return talk.CourseAnswer{
 			Course: talk.CourseOver, Released: rep.Outcome == migration.Completed, Epoch: rep.Epoch, Problem: rep.Problem, Lost: rep.Outcome == migration.Failed,
+			Keeps: new(!rep.RunsThere),
 		}, nil
 	}
 	if _, err := os.Stat(a.config.StatePath("journal", id+".journal")); known || !errors.Is(err, os.ErrNotExist) {

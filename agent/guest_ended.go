@@ -50,11 +50,12 @@ func (a *Agent) askOfEnded(guest string, epoch uint64, u care.Unheard) {
 	})
 }
 
-// hearOfEnded takes what its source has answered, or err. One that turned back has the guest, or keeps what it was; one
-// that has lost it has neither where it was told that the guest runs here.
+// hearOfEnded takes what its source has answered, or err. One that turned back says whether it has the guest, or keeps
+// what it was: it keeps nothing where it was told that the guest runs here.
 func (a *Agent) hearOfEnded(guest string, epoch uint64, u care.Unheard, answer talk.CourseAnswer, err error) error {
-	switch turned := answer.Course == talk.CourseOver && !answer.Released; {
-	case err == nil && (answer.Epoch > epoch || turned && !answer.Lost):
+	turned := answer.Course == talk.CourseOver && !answer.Released && answer.Keeps != nil
+	switch {
+	case err == nil && (answer.Epoch > epoch || turned && *answer.Keeps):
 		return a.endedElsewhere(guest, u.Migration)
 	case err == nil && turned, mayTakeBack(u, answer, err, epoch) == nil:
 		return a.guests.HearEnded(guest, u.Migration)
@@ -102,7 +103,7 @@ func endOf(g *guests.Guest) string {
 
 // forgetEnded ends the care of a guest whose QEMU is gone, and whose migration from here has come to nothing.
 func (m *outgoing) forgetEnded() {
-	if !m.runsThere {
+	if !m.runsThere.Load() {
 		m.a.forgetEndedGuest(m.guest, m.endedAs())
 	} else if err := m.a.guests.Forget(m.guest); err != nil {
 		m.a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)

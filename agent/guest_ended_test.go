@@ -117,7 +117,7 @@ func TestEndedAsItWasToLeave(t *testing.T) {
 			lost + ", as migration m-00000002 to oslo was under way; it had been let go, and oslo may have newer disks of it, set aside by that migration"},
 		"its pages were lost": {migration.AwaitLanding, true, func(m *outgoing) { m.state.Outcome = migration.Failed },
 			lost + ", as migration m-00000002 to oslo was under way; it had been let go, and oslo may have newer disks of it, set aside by that migration: oslo has no room"},
-		"it runs there":          {migration.SeedDisks, true, func(m *outgoing) { m.runsThere = true }, ""},
+		"it runs there":          {migration.SeedDisks, true, func(m *outgoing) { m.runsThere.Store(true) }, ""},
 		"it went":                {migration.CleanSource, true, func(m *outgoing) { m.state.Outcome = migration.Completed }, ""},
 		"another of its name is": {migration.SeedDisks, true, func(m *outgoing) { m.aside = true }, ""},
 	} {
@@ -156,6 +156,7 @@ func TestEndedWithItsHostInTheSeed(t *testing.T) {
 		"its destination refused it":       {sourceDoing(t, migration.SeedDisks), migration.Gone, gone + "as migration m-00000002 to oslo was under way"},
 		"it runs there":                    {sourceDoing(t, migration.SeedDisks), migration.Landed, ""},
 		"it was over":                      {endedAt(migration.SeedDisks), "", gone + "after migration m-00000002 to oslo had ended"},
+		"it was over, as it ran there":     {endedAt(migration.SeedDisks), "", ""},
 	} {
 		a := startedAgain(t)
 		endedWeb(t, a)
@@ -167,7 +168,9 @@ func TestEndedWithItsHostInTheSeed(t *testing.T) {
 			}
 			peer.Answer(w, talk.LandingAnswer{Landing: c.landing}, nil)
 		}))
-		journalOf(t, a, "m-00000002", journalled("m-00000002", "oslo", c.state))
+		j := journalled("m-00000002", "oslo", c.state)
+		j.RunsThere = name == "it was over, as it ran there" // which an earlier agent was told
+		journalOf(t, a, "m-00000002", j)
 		a.resumeMigrations(a.ctx, a.readopt(a.ctx))
 		a.actors.Wait()
 		all, err := a.guests.Ended()

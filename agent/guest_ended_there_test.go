@@ -62,15 +62,17 @@ func TestEndedUnheard(t *testing.T) {
 		answer talk.CourseAnswer
 		is     string
 	}{
-		"in doubt":                       {inDoubt, unheard},
-		"a journal that it cannot read":  {talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true}, unheard},
-		"cleans up":                      {talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true, Heard: true, Epoch: 3}, kept},
-		"it went":                        {talk.CourseAnswer{Course: talk.CourseOver, Released: true, Epoch: 3}, kept},
-		"it has forgotten":               {talk.CourseAnswer{Course: talk.CourseUnknown}, kept},
-		"being taken back":               {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 4}, dropped},
-		"it was taken back, and went on": {talk.CourseAnswer{Course: talk.CourseOver, Released: true, Epoch: 4}, dropped},
-		"it turned back":                 {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3}, dropped},
-		"it has lost it":                 {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3, Lost: true}, kept},
+		"in doubt":                              {inDoubt, unheard},
+		"a journal that it cannot read":         {talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true}, unheard},
+		"cleans up":                             {talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true, Heard: true, Epoch: 3}, kept},
+		"it went":                               {talk.CourseAnswer{Course: talk.CourseOver, Released: true, Epoch: 3}, kept},
+		"it has forgotten":                      {talk.CourseAnswer{Course: talk.CourseUnknown}, kept},
+		"being taken back":                      {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 4}, dropped},
+		"it was taken back, and went on":        {talk.CourseAnswer{Course: talk.CourseOver, Released: true, Epoch: 4}, dropped},
+		"it turned back":                        {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3, Keeps: new(true)}, dropped},
+		"it has lost it, and keeps what it was": {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3, Lost: true, Keeps: new(true)}, dropped},
+		"it knows that it ran here":             {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3, Keeps: new(false)}, kept},
+		"it turned back, and is older":          {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3}, unheard},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var answer atomic.Pointer[talk.CourseAnswer]
@@ -197,7 +199,7 @@ func TestGivenUpIsKept(t *testing.T) {
 			if e := all[0]; e.Why != "a person gave it up, before migration m-00000001 from paris was over" || !strings.HasPrefix(e.Elsewhere(), "paris, from which it came, has not said") {
 				t.Errorf("%s: %s; %s", before, e.Why, e.Elsewhere())
 			}
-			answer.Store(&talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3}) // it hears of that, and has the guest run on
+			answer.Store(&talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3, Keeps: new(true)}) // it hears of that, and has the guest run on
 			a.actors.Wait()
 			if all, err := a.guests.Ended(); err != nil || len(all) > 0 {
 				t.Errorf("%s: it runs on where it came from, and kept is %+v, %v", before, all, err)

@@ -40,7 +40,8 @@ type outgoing struct {
 	over  bool // an earlier agent ended it, and what it came to is all that is left to write down
 	lost  bool // an agent that was started again found the guest's QEMU gone, for sure, or another in its place
 
-	runsThere bool // though the journal has it here: see ifItRuns
+	runsThere atomic.Bool // though the journal has it here: see ifItRuns
+	asking    atomic.Bool // whether it does, of one that was found
 
 	process string // which one the guest's QEMU is, see processOf; "": not known
 
@@ -256,6 +257,7 @@ func (m *outgoing) writeDown(state migration.Source, kept json.RawMessage, sync 
 	return m.log.Append(written.Source{
 		Side: "source", Plan: plan, State: state, Begun: begun, Doing: state.Reached(), Skew: m.work.skew, Paused: paused, Report: kept,
 		Needed: m.work.needed.Load(), Coming: m.work.prepared.Coming, Home: m.work.prepared.Home, QEMU: m.process, Next: m.nextMode,
+		RunsThere: m.runsThere.Load(),
 	}, sync)
 }
 

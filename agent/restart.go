@@ -60,6 +60,8 @@ func (a *Agent) resumeSource(id string, lost map[string]*guests.Guest) error {
 		rec:  record.New(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
 		process: j.QEMU, nextMode: j.Next, over: j.State.Course == migration.Ended,
 	}
+	m.runsThere.Store(j.RunsThere)
+	m.asking.Store(j.State.Course != migration.Ended)
 	m.bandwidth.Set(j.Plan.Bandwidth)
 	m.work.needed.Store(j.Needed)
 	m.rec.Recall(j.Report)
@@ -118,11 +120,12 @@ func (m *outgoing) restarted(lost bool) migration.Input {
 // destination: STATE was put back from a backup of before the switch. A destination that does not say so proves
 // nothing.
 func (m *outgoing) ifItRuns(ctx context.Context, in migration.Input) migration.Input {
+	defer m.asking.Store(false)
 	if !m.lost || m.state.Switching() {
 		return in
 	}
 	if answer, err := m.askLanding(ctx); err == nil && answer.Runs() {
-		m.runsThere = true
+		m.runsThere.Store(true)
 		in.Problem = &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
 			"guest %s is gone from here, and host %s says that it went there by this migration: this host's journal is of before the switch, as from a backup; see `godwit guest ls` there", m.plan.Guest, m.plan.To)}
 	}

@@ -45,8 +45,9 @@ func TestGoneAndRunsThere(t *testing.T) {
 		for m.state.Doing() != c.doing {
 			m.state.At++
 		}
+		m.asking.Store(true)
 		in := m.ifItRuns(t.Context(), migration.Input{Kind: migration.Restarted, Problem: goneProblem("web", "was lost")})
-		if runs := strings.Contains(in.Problem.Text, "host rome says that it went there"); runs != c.runs || m.runsThere != c.runs || asked != c.asked || in.Problem.Code != migration.CodeGuestGone {
+		if runs := strings.Contains(in.Problem.Text, "host rome says that it went there"); runs != c.runs || m.runsThere.Load() != c.runs || m.asking.Load() || asked != c.asked || in.Problem.Code != migration.CodeGuestGone {
 			t.Errorf("%s: %+v, asked: %v", c.name, in.Problem, asked)
 		}
 	}

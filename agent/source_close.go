@@ -6,6 +6,7 @@ import (
 
 	"godwit/agent/guests"
 	"godwit/agent/limits"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -79,6 +80,7 @@ func (a *Agent) closeSource(m *outgoing) {
 	if runs {
 		m.leaveGuest() // before who waits for the end moves it again
 	}
+	m.rec.Edit(func(r *record.Report) { r.RunsThere = m.runsThere.Load() })
 	m.rec.End(outcome, m.state.Problem, time.Now())
 	a.log.Info("migration ended", "id", m.plan.ID, "guest", m.plan.Guest, "to", m.plan.To, "outcome", outcome)
 	if runs {

@@ -33,7 +33,8 @@ func (r *Report) short() Report {
 		Outcome: r.Outcome, Problem: r.Problem, Requested: r.Requested, Booted: r.Booted, Boot: r.Boot, Paused: r.Paused, Resumed: r.Resumed,
 		MemoryDone: r.MemoryDone, Handed: r.Handed, Ended: r.Ended, Stepped: r.Stepped, LastTick: r.LastTick, FirstTick: r.FirstTick,
 		Rounds: r.Rounds, MemoryBytes: r.MemoryBytes, DiskBytes: r.DiskBytes, Left: r.Left, Held: r.Held, TunnelUp: r.TunnelUp, TunnelDown: r.TunnelDown,
-		Notes: []string{shortNote},
+		RunsThere: r.RunsThere,
+		Notes:     []string{shortNote},
 	}
 }
 

@@ -129,7 +129,11 @@ func TestShortIsShort(t *testing.T) {
 	long.Survival = &Survival{Connections: make([]Survivor, 100)}
 	long.WireBytes = map[string]int64{"public-public": 1}
 	long.Left = []string{"web-1-root.raw"}
+	long.RunsThere = true
 	short := long.short()
+	if !short.RunsThere { // a destination may ask for that for as long
+		t.Error("that the guest was at its destination is lost")
+	}
 	data, err := json.Marshal(short)
 	if err != nil || len(data) > 1000 {
 		t.Errorf("%d bytes, %v: %s", len(data), err, data)

@@ -123,9 +123,10 @@ type Report struct {
 	Old            []migration.Address `json:"old"`
 	Next           []migration.Address `json:"next"`
 	Notes          []string            `json:"notes,omitempty"`
-	DataPath       *DataPath           `json:"data_path,omitempty"` // where it was our own
-	PostCopy       *PostCopy           `json:"post_copy,omitempty"` // where the guest ran before its pages were there
-	Throttled      *Throttled          `json:"throttled,omitempty"` // where the guest wrote too fast
+	DataPath       *DataPath           `json:"data_path,omitempty"`  // where it was our own
+	PostCopy       *PostCopy           `json:"post_copy,omitempty"`  // where the guest ran before its pages were there
+	Throttled      *Throttled          `json:"throttled,omitempty"`  // where the guest wrote too fast
+	RunsThere      bool                `json:"runs_there,omitempty"` // at its source: the guest was at its destination, though this came to nothing here
 }
 
 // NewReport is of a migration of which no more is known.

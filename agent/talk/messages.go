@@ -232,7 +232,8 @@ type CourseAnswer struct {
 	Heard    bool               `json:"heard"` // that the guest has landed: nobody takes it back any more
 	Epoch    uint64             `json:"epoch"` // of the source's right; above the plan's it took the guest back
 	Problem  *migration.Problem `json:"problem,omitempty"`
-	Lost     bool               `json:"lost,omitempty"` // as of an Undo
+	Lost     bool               `json:"lost,omitempty"`  // as of an Undo
+	Keeps    *bool              `json:"keeps,omitempty"` // where it turned back: it has the guest, or keeps what that was, if that has ended; nil: it does not say
 }
 
 // The courses of an answer.

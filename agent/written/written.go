@@ -31,6 +31,8 @@ type Source struct {
 	Home   []netip.Addr     `json:"home,omitempty"`   // see talk.Prepared
 	QEMU   string           `json:"qemu,omitempty"`   // which process its QEMU is
 	Next   string           `json:"next,omitempty"`   // mode of the next try
+
+	RunsThere bool `json:"runs_there,omitempty"` // by its destination's word, though State has it here
 }
 
 // Check says what is wrong with a state that was read, in one line.
