@@ -51,12 +51,15 @@ func (a *Agent) askOfEnded(guest string, epoch uint64, u care.Unheard) {
 }
 
 // hearOfEnded takes what its source has answered, or err. One that turned back says whether it has the guest, or keeps
-// what it was: it keeps nothing where it was told that the guest runs here.
+// what it was: it keeps nothing where it was told that the guest runs here. One that knows nothing of the migration may
+// have the guest all the same: its STATE may be lost, or the journal moved away.
 func (a *Agent) hearOfEnded(guest string, epoch uint64, u care.Unheard, answer talk.CourseAnswer, err error) error {
 	turned := answer.Course == talk.CourseOver && !answer.Released && answer.Keeps != nil
 	switch {
 	case err == nil && (answer.Epoch > epoch || turned && *answer.Keeps):
 		return a.endedElsewhere(guest, u.Migration)
+	case err == nil && answer.Course == talk.CourseUnknown:
+		return nil
 	case err == nil && turned, mayTakeBack(u, answer, err, epoch) == nil:
 		return a.guests.HearEnded(guest, u.Migration)
 	}

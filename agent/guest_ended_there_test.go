@@ -66,7 +66,7 @@ func TestEndedUnheard(t *testing.T) {
 		"a journal that it cannot read":         {talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true}, unheard},
 		"cleans up":                             {talk.CourseAnswer{Course: talk.CourseUnderWay, Released: true, Heard: true, Epoch: 3}, kept},
 		"it went":                               {talk.CourseAnswer{Course: talk.CourseOver, Released: true, Epoch: 3}, kept},
-		"it has forgotten":                      {talk.CourseAnswer{Course: talk.CourseUnknown}, kept},
+		"it has forgotten":                      {talk.CourseAnswer{Course: talk.CourseUnknown}, unheard},
 		"being taken back":                      {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 4}, dropped},
 		"it was taken back, and went on":        {talk.CourseAnswer{Course: talk.CourseOver, Released: true, Epoch: 4}, dropped},
 		"it turned back":                        {talk.CourseAnswer{Course: talk.CourseOver, Epoch: 3, Keeps: new(true)}, dropped},
@@ -213,7 +213,7 @@ func TestGivenUpIsKept(t *testing.T) {
 func TestLostAsItCame(t *testing.T) {
 	for landing, kept := range map[migration.Landing]bool{migration.Adopting: false, migration.Leaving: false, migration.Landed: true} {
 		var answer atomic.Pointer[talk.CourseAnswer]
-		answer.Store(&talk.CourseAnswer{Course: talk.CourseUnknown})
+		answer.Store(&talk.CourseAnswer{Course: talk.CourseOver, Released: true, Epoch: 3})
 		a, g := endsUnheard(t, &answer, nil)
 		a.guests = guests.In(a.config.StatePath("guests"))
 		a.incoming["m-00000001"] = &incoming{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "paris"}, state: migration.Destination{Landing: landing, Vanished: true}}
