@@ -9,7 +9,10 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestEndedGuests: what a guest was that ended here is named, with what to do, and stays.
@@ -33,4 +36,29 @@ func TestEndedGuests(t *testing.T) {
 		!strings.Contains(found[2].String(), "UTC, oslo, from which it came, has not said yet whether it took it back, and no agent starts it again; `godwit guest describe --ended went` says what it was, `godwit guest forget went`") {
 		t.Errorf("%v, %v", found, err)
 	}
+}
+
+// TestCleanLeavesDisksOfTheEnded: the disks of a guest that has ended here are its, though it had left before, as long
+// as what it was is kept; where that cannot be read, all may be its.
+func TestCleanLeavesDisksOfTheEnded(t *testing.T) {
+	h := newHost(t)
+	disk := h.write("disks/gone-2-disk0.raw", "of a guest that left, and came back by hand")
+	h.write("history/m-00000009.json", record.Report{ID: "m-00000009", Guest: "gone", Epoch: 3, From: "here", To: "there", Left: []string{"gone-2-disk0.raw"},
+		Outcome: migration.Completed, Requested: time.Now().Add(-time.Minute).UnixNano(), Ended: time.Now().UnixNano()})
+	kept := filepath.Join(h.config.State, care.EndedFolder, "gone.json")
+	d := config.Description{Name: "gone", Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}}, Disks: []vm.Disk{{ID: "disk0", Path: disk, Format: "raw"}}}
+	h.must(statefile.Write(kept, care.Ended{Description: d, At: time.Unix(1e9, 0)}))
+	is := func(what string, want func(Thing) bool) {
+		t.Helper()
+		h.want(what, names(h.clean(), func(Thing) bool { return true }))
+		h.want(what, names(h.find(), want), "disk gone-2-disk0.raw")
+	}
+	is("kept", func(t Thing) bool { return t.Owner == "guest gone, which has ended" })
+	h.must(os.WriteFile(kept, []byte("{"), 0o600))
+	is("unread", func(t Thing) bool { return t.Stays == sealedWords })
+	h.must(statefile.Write(filepath.Join(h.config.State, "guests", "gone.json"), care.Held{Description: d, Epoch: 4, Dir: filepath.Join(h.config.Run, "guests", "gone-4")}))
+	is("here again", func(t Thing) bool { return t.Owner == "guest gone" })
+	h.must(os.Remove(filepath.Join(h.config.State, "guests", "gone.json")))
+	h.must(os.Remove(kept))
+	h.want("forgotten", names(h.clean(), func(Thing) bool { return true }), "disk gone-2-disk0.raw")
 }

@@ -26,7 +26,7 @@ import (
 	"godwit/vm/qemu"
 )
 
-const sealedWords = "a journal, a guest's file or that of detours here cannot be read, and it may own this"
+const sealedWords = "a journal, the file of a guest, of one that has ended, or of detours here cannot be read, and it may own this"
 
 // owned gives a thing its owner: a migration of its guest that is under way may own
 // what no record names yet.

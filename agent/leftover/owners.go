@@ -27,7 +27,7 @@ type owners struct {
 	dirs       map[string]string        // owner, by runtime directory
 	disks      map[string]string        // owner, by path
 	written    []Thing                  // journals, and what else cannot be read
-	sealed     bool                     // there is such a thing: what it owns is not known
+	sealed     bool                     // something cannot be read: what it owns is not known
 	history    map[string][]ended       // by guest; nil: not read yet
 	unread     error                    // why it has none
 }
@@ -78,6 +78,9 @@ func readOwners(c *config.Config) (*owners, error) {
 		return nil, err
 	}
 	if err := o.readGuests(filepath.Join(c.State, "guests")); err != nil {
+		return nil, err
+	}
+	if err := o.readEnded(filepath.Join(c.State, care.EndedFolder)); err != nil { // a guest is that before it leaves the care
 		return nil, err
 	}
 	detours := filepath.Join(c.State, "detours.json")
@@ -157,6 +160,23 @@ func (o *owners) readGuests(dir string) error {
 		o.own(h, "guest "+h.Description.Name)
 	}
 	return nil
+}
+
+// readEnded notes which disks guests had that have ended: they may be the newest. What cannot be read endedGuests lists.
+func (o *owners) readEnded(dir string) error {
+	paths, err := statefile.Files(dir)
+	for _, path := range paths {
+		var e care.Ended
+		err := statefile.Read(path, &e)
+		o.sealed = o.sealed || err != nil && !errors.Is(err, fs.ErrNotExist)
+		if err != nil {
+			continue
+		}
+		for _, d := range e.Description.Disks {
+			o.disks[d.Path] = cmp.Or(o.disks[d.Path], fmt.Sprintf("guest %s, which has ended", e.Description.Name))
+		}
+	}
+	return err
 }
 
 // seal lists what cannot be read, and so calls nothing left over.
