@@ -49,6 +49,10 @@ func (s *Set) forgetEnded(e end) (kept bool, err error) {
 			return nil
 		}
 		was := care.Ended{Description: h.Description, Addresses: h.Addresses, At: e.at, Why: e.why, By: h.By, Epoch: h.Epoch, Unheard: h.Unheard}
+		var known care.Ended
+		if statefile.Read(s.endedPath(e.of.Name()), &known) == nil && known.By == was.By && known.Epoch == was.Epoch {
+			was.At, was.Why = known.At, known.Why // that end, told again: who saw it first knew more
+		}
 		if err := statefile.Write(s.endedPath(e.of.Name()), was); err != nil {
 			if s.unkept[e.of.Name()].of != e.of { // else who saw its end first knew more
 				s.unkept[e.of.Name()] = e
@@ -131,7 +135,7 @@ func (s *Set) allEnded() ([]care.Ended, error) {
 	return out, err
 }
 
-// boundEnded forgets the oldest.
+// boundEnded forgets those that ended first; one that cannot be read is as old as its file.
 func (s *Set) boundEnded() error {
 	paths, err := statefile.Files(s.endedDir())
 	if err != nil || len(paths) <= mostEnded {
@@ -139,7 +143,10 @@ func (s *Set) boundEnded() error {
 	}
 	at := map[string]time.Time{}
 	for _, path := range paths {
-		if info, err := os.Lstat(path); err == nil {
+		var e care.Ended
+		if statefile.Read(path, &e) == nil {
+			at[path] = e.At
+		} else if info, err := os.Lstat(path); err == nil {
 			at[path] = info.ModTime()
 		}
 	}

@@ -296,8 +296,8 @@ func TestEndedAreBounded(t *testing.T) {
 	s := In(filepath.Join(t.TempDir(), "guests"))
 	for n := range mostEnded {
 		name := fmt.Sprintf("web%03d", n)
-		ends(t, s, leaves(name), time.Now())
-		at := time.Unix(1e9+int64(n), 0)
+		ends(t, s, leaves(name), time.Unix(1e9+int64(n), 0))
+		at := time.Unix(1e9-int64(n), 0) // as of one that was written again, since it was heard of
 		if err := os.Chtimes(s.endedPath(name), at, at); err != nil {
 			t.Fatal(err)
 		}

@@ -95,3 +95,27 @@ func TestEndedBeforeItIsWrittenDown(t *testing.T) {
 		t.Errorf("told are %v", names)
 	}
 }
+
+// TestEndedTwice: when and why a guest ended stays as it was seen first, however often that end is told; what it was is
+// as it is known last. Of another stay it is another end.
+func TestEndedTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		by    string
+		epoch uint64
+		same  bool
+	}{"again": {"m-00000001", 2, true}, "by another migration": {"m-00000002", 2, false}, "by a later right": {"m-00000001", 3, false}} {
+		s := In(filepath.Join(t.TempDir(), "guests"))
+		first, g := time.Unix(1e9, 0), came(c.by)
+		ends(t, s, came("m-00000001"), first)
+		g.Remember(func(h *care.Held) { h.Epoch, h.Description.Disks[0].Path = c.epoch, "/state/disks/aside" })
+		s.ExpectAgain(g)
+		if kept, err := s.ForgetEnded(g, "a person gave it up", first.Add(time.Hour)); !kept || err != nil {
+			t.Fatal(name, kept, err)
+		}
+		s.Settled(g)
+		all, err := s.Ended()
+		if err != nil || len(all) != 1 || all[0].At.Equal(first) != c.same || (all[0].Why == "it powered off") != c.same || all[0].Description.Disks[0].Path != "/state/disks/aside" {
+			t.Errorf("%s: %+v, %v", name, all, err)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func whatWas(e care.Ended, host string) describe.Found {
 		"make sure that it runs nowhere else, and that no newer disks of it are on another host (`godwit history`), before you start it",
 	}
 	if elsewhere := e.Elsewhere(); elsewhere != "" {
-		look = append(look, elsewhere+": see what `godwit guest ls` and `godwit recover` say there first; where it is off, keep it off")
+		look = append(look, elsewhere+": see what `godwit guest ls` and `godwit recover` say on its source before you start it here; where the source is off, keep it off")
 	}
 	if d.QMP == "" { // it came here
 		look = append(look, "an agent ran it here by `start`; without -S and -incoming defer that boots it. Its words in braces are yours to fill in as you type it, not in this file; qmp and taps, and channel or addresses, are in this file")
