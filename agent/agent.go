@@ -85,6 +85,7 @@ type Agent struct {
 	owedWords  *owed.Words        // what subnet agents were asked, and have not answered yet
 	untoldEnds []detour.Detour    // of leases, as an earlier agent was killed
 	unled      unled              // which detours' other ends lead nothing here
+	endedAsked endedAsked         // of which guests that have ended here a source is being asked
 	rarely     rarely             // what was logged lately, and is not logged again at once
 
 	making sync.Mutex // held by who makes a detour's tunnel again, or takes it down: both have one name

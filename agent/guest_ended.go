@@ -35,16 +35,19 @@ func (a *Agent) forgetEndedGuest(g *guests.Guest, why string) {
 }
 
 // askOfEnded asks the source of a guest that has ended here, by that right, until it says what became of it there, or
-// nothing is kept of the guest.
+// nothing is kept of the guest. One asks, however often that is told.
 func (a *Agent) askOfEnded(guest string, epoch uint64, u care.Unheard) {
+	if !a.endedAsked.begin(guest, u.Migration) {
+		return
+	}
 	a.actors.Go(func() {
-		for pause := unheardSoon; a.guests.IsUnheardEnded(guest, u.Migration); pause = min(2*pause, unheardEvery) {
+		for pause := unheardSoon; a.asksOfEnded(guest, u.Migration); pause = min(2*pause, unheardEvery) {
 			answer, err := a.courseOf(a.ctx, u)
 			if err := a.hearOfEnded(guest, epoch, u, answer, err); err != nil {
 				a.rarely.warn(a.log, "guest that has ended", "guest", guest, "error", err)
 			}
-			if !a.guests.IsUnheardEnded(guest, u.Migration) || !sleep(a.ctx, pause) {
-				return
+			if a.guests.IsUnheardEnded(guest, u.Migration) {
+				sleep(a.ctx, pause)
 			}
 		}
 	})
