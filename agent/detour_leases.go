@@ -50,6 +50,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		a.lookAfterAll(ctx, under)
 		a.lookAtWays(ctx, under)
 		a.lookAtLed(ctx, under)
+		a.lookWhoIsBack(ctx, under)
 	}
 }
 
@@ -139,9 +140,8 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *guests.Guest, d detour.Det
 		}
 		if needed {
 			g.Asks().StillNeeds(d)
-			err := a.tellAgain(ctx, g, d)
 			a.followSurvival(ctx, g, d, false)
-			return errors.Join(err, a.lookForUnneeded(ctx, g))
+			return a.lookForUnneeded(ctx, g)
 		}
 	}
 	if !g.TryLockAddresses() {

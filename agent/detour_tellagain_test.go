@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"godwit/agent/care"
+	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -26,6 +28,10 @@ type tellsAgain struct {
 func (c tellsAgain) TellAgain(_ context.Context, p guest.TellAgain) (guest.Joins, error) {
 	*c.asked = append(*c.asked, p)
 	return *c.joins, *c.err
+}
+
+func (c tellsAgain) Info(context.Context) (guest.Info, error) {
+	return guest.Info{Capabilities: []string{guest.CapTellAgain}}, nil
 }
 
 func (c tellsAgain) Users(context.Context, ...netip.Addr) (guest.Users, error) {
@@ -56,15 +62,18 @@ func TestClientsAreToldAgain(t *testing.T) {
 		look := func(when string, asks bool, since time.Duration) {
 			t.Helper()
 			before := len(*c.asked)
-			if err := a.lookAtVisitor(t.Context(), g, d, false); err != nil && *c.err == nil {
-				t.Fatalf("%s: %v", when, err)
+			if err := a.lookAtVisitor(t.Context(), g, d, false); err != nil || len(*c.asked) > before {
+				t.Fatalf("%s: %v; asked %d times by a look that must not wait for it", when, err, len(*c.asked)-before)
 			}
+			l := &looks{}
+			a.lookWhoIsBack(t.Context(), l)
+			l.all.Wait()
 			new := (*c.asked)[before:]
 			if len(new) > 1 || (len(new) == 1) != asks {
 				t.Fatalf("%s: asked %d times", when, len(new))
 			}
 			if asks && (!slices.Equal(new[0].Away, []netip.AddrPort{away}) || !slices.Equal(new[0].Addrs, []netip.Addr{next.Addr()}) || !slices.Equal(new[0].Old, []netip.Addr{old.Addr()}) ||
-				new[0].SinceMS != since.Milliseconds() || len(new[0].SpareIDs) != againIDs) {
+				new[0].SinceMS != since.Milliseconds() || len(new[0].SpareIDs) != 1) {
 				t.Errorf("%s: %+v", when, new[0])
 			}
 			time.Sleep(time.Second)
@@ -89,12 +98,17 @@ func TestClientsAreToldAgain(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		*c.err = errors.New("its program was started again")
 		look("told a while ago", true, 10*time.Second)
-		if g.Held().Endpoint != 9 {
+		if g.Held().Endpoint != 7 {
 			t.Errorf("what may be used up is used again: %d", g.Held().Endpoint)
 		}
-		*c.err, c.joins.Endpoints, c.joins.Unable[0].Why = nil, []uint8{11}, guest.WhyUnjoined(againWithin)
+		*c.err, c.joins.Endpoints, c.joins.Unable[0].Why = nil, []uint8{9}, guest.WhyUnjoined(againWithin)
 		time.Sleep(time.Minute)
 		look("it takes no address", true, time.Minute-time.Second)
+		if why := rec.Snapshot().Survival.Connections[0].Why; why != guest.WhyAway {
+			t.Errorf("what it was told may be lost, and the report says %q", why)
+		}
+		time.Sleep(time.Minute)
+		look("it takes no address this time either", true, time.Minute-time.Second)
 		if why := rec.Snapshot().Survival.Connections[0].Why; why != guest.WhyUnjoined(againWithin) {
 			t.Errorf("the report says %q", why)
 		}
@@ -103,26 +117,43 @@ func TestClientsAreToldAgain(t *testing.T) {
 	})
 }
 
-// TestGuestThatTellsNobodyAgain: one without our program is asked once.
-func TestGuestThatTellsNobodyAgain(t *testing.T) {
-	a, g, d := leasing(t)
+// cannotTell is one without our program, or with that of before.
+type cannotTell struct{ tellsAgain }
+
+func (cannotTell) Info(context.Context) (guest.Info, error) { return guest.Info{}, nil }
+
+// TestNobodyIsToldAgain: not by who cannot, nor where that many more would be told, nor as the lease ends.
+func TestNobodyIsToldAgain(t *testing.T) {
 	old, next, away := netip.MustParseAddrPort("10.1.1.20:80"), netip.MustParseAddr("10.2.1.20"), netip.MustParseAddrPort("198.18.0.9:4000")
-	g.Remember(func(h *care.Held) {
-		h.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(next, 24), Handover: d.ID}, {Prefix: netip.PrefixFrom(old.Addr(), 24), Home: "paris"}}
-	})
-	err := guest.ErrUnsupported
-	c := tellsAgain{asked: new([]guest.TellAgain), joins: new(guest.Joins), err: &err}
-	g.SpeakBy(c)
-	rec := a.records.Find(d.ID)
-	rec.Edit(func(r *record.Report) {
-		r.Handed, r.Survival = rec.Now(), &record.Survival{Tunnelled: 1, Connections: []record.Survivor{{Kind: guest.KindMPTCP, Local: old, Remote: away, Fate: migration.Tunnelled, Why: guest.WhyAway}}}
-	})
-	for range 3 {
-		if err := a.tellAgain(t.Context(), g, *d); err != nil {
-			t.Error(err)
+	for name, c := range map[string]struct {
+		cannot bool
+		moved  int
+		left   time.Duration
+		want   int
+	}{
+		"told":                         {moved: againCrowd, left: time.Minute, want: 1},
+		"a guest that cannot":          {cannot: true, left: time.Minute},
+		"a crowd has followed":         {moved: againCrowd + 1, left: time.Minute},
+		"the lease is as good as over": {left: limits.TellAgain.For - time.Second},
+	} {
+		a, g, d := leasing(t)
+		g.Remember(func(h *care.Held) {
+			h.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(next, 24), Handover: d.ID}, {Prefix: netip.PrefixFrom(old.Addr(), 24), Home: "paris"}}
+		})
+		channel := tellsAgain{asked: new([]guest.TellAgain), joins: new(guest.Joins), err: new(error)}
+		if g.SpeakBy(channel); c.cannot {
+			g.SpeakBy(cannotTell{channel})
 		}
-	}
-	if len(*c.asked) != 1 || g.Held().Endpoint != 0 {
-		t.Errorf("asked %d times; endpoint %d", len(*c.asked), g.Held().Endpoint)
+		rec := a.records.Find(d.ID)
+		rec.Edit(func(r *record.Report) {
+			r.Handed, r.Survival = rec.Now(), &record.Survival{Moved: c.moved, Tunnelled: 1, Connections: []record.Survivor{{Kind: guest.KindMPTCP, Local: old, Remote: away, Fate: migration.Tunnelled, Why: guest.WhyAway}}}
+		})
+		d.Until = clock.Now().Add(c.left)
+		if err := a.tellAgain(t.Context(), g, *d); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(*channel.asked) != c.want || g.Held().Endpoint != 0 {
+			t.Errorf("%s: asked %d times; endpoint %d", name, len(*channel.asked), g.Held().Endpoint)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package asking
 
 import (
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,8 +29,10 @@ type Asking struct {
 	}
 	again struct { // telling clients again that were out of reach, see MayTellAgain
 		since, next time.Time
-		pause       time.Duration
-		nobody      string // the migration in whose handover nobody was, or of which nobody is any more
+		of          string                  // the migration whose clients were told
+		tries       int                     // of it
+		vain        map[netip.AddrPort]bool // who was told, and did not come
+		nobody      string                  // the migration in whose handover nobody was, or for whom nothing can be done
 	}
 	homes struct { // when homes may be asked again to send its addresses directly, and how long after that
 		next  time.Time
@@ -216,20 +219,23 @@ func (a *Asking) LooksAgain() bool {
 	return due
 }
 
-// Clients that were out of reach are told again as soon as something is heard of one, and then so far apart at first,
-// and at last: all of the guest's clients are told with it, see guest.TellAgain.
+// All of a guest's clients are told with those that were out of reach (see guest.TellAgain): so that is done a few times
+// in the life of an agent, and not soon after it was done.
 const (
+	againMost  = 5 // of a migration
 	againPause = 5 * time.Second
-	againMost  = time.Minute
 	// againIn is how long a client may answer after it was told.
 	againIn = 2 * time.Second
+	// restPart is how many times as long as a look, or a telling, took there is none after it: a guest lists all that it
+	// has.
+	restPart = 10
 )
 
 // MayTellAgain says whether the guest may tell those of a migration now, as far as is known here.
 func (a *Asking) MayTellAgain(migration string, at time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return !at.Before(a.again.next) && a.again.nobody != migration
+	return !at.Before(a.again.next) && a.again.nobody != migration && (a.again.of != migration || a.again.tries < againMost)
 }
 
 // NobodyIsAway notes that there are none of that migration.
@@ -239,28 +245,41 @@ func (a *Asking) NobodyIsAway(migration string) {
 	a.again.nobody = migration
 }
 
-// lookPart is how many times as long as a look took there is none after it: a guest lists all that it has.
-const lookPart = 10
-
-// NobodyIsBack notes that the guest has looked, and heard of none of them.
-func (a *Asking) NobodyIsBack(begun, now time.Time) {
+// NobodyIsTold notes that the guest has looked, and told nobody.
+func (a *Asking) NobodyIsTold(begun, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.again.next = now.Add(lookPart * now.Sub(begun))
+	a.again.next = now.Add(restPart * now.Sub(begun))
 }
 
-// ToldAgain notes that it was asked at that time, and told somebody, or that it is not known whether. takes: how long
-// the guest is busy with all clients that come then.
-func (a *Asking) ToldAgain(at time.Time, takes time.Duration) {
+// ToldAgain notes that it was asked of that migration, and told somebody, or that it is not known whether. refuse are
+// those of unable that were told the time before, too: what a client is told once may be lost.
+func (a *Asking) ToldAgain(migration string, begun, now time.Time, unable []guest.Unable) (refuse []guest.Unable) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.again.pause = max(min(2*a.again.pause, againMost), againPause, takes)
-	a.again.next, a.again.since = at.Add(a.again.pause), at.Add(againIn)
+	if a.again.of != migration {
+		a.again.of, a.again.tries, a.again.vain = migration, 0, map[netip.AddrPort]bool{}
+	}
+	a.again.tries++
+	a.again.next, a.again.since = now.Add(max(againPause, restPart*now.Sub(begun))), begun.Add(againIn)
+	for _, u := range unable {
+		if strings.HasPrefix(u.Why, guest.WhyAway) {
+			continue
+		}
+		if a.again.vain[u.Remote] {
+			refuse = append(refuse, u)
+		}
+		a.again.vain[u.Remote] = true
+	}
+	return refuse
 }
 
-// UntoldSince is since when who is heard of was not told again; zero: nobody was.
-func (a *Asking) UntoldSince() time.Time {
+// UntoldSince is since when who is heard of was not told again; zero: nobody of that migration was.
+func (a *Asking) UntoldSince(migration string) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.again.of != migration {
+		return time.Time{}
+	}
 	return a.again.since
 }

@@ -134,38 +134,40 @@ func TestDeaf(t *testing.T) {
 	})
 }
 
-// TestToldAgainMoreAndMoreSeldom: all of a guest's clients are told with those that were out of reach, and of many it is
-// busy for a while. Who was heard of soon after that was told.
-func TestToldAgainMoreAndMoreSeldom(t *testing.T) {
-	const id = "m-00000001"
-	for takes, want := range map[time.Duration][]time.Duration{
-		5 * time.Second: {5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute},
-		2 * time.Minute: {2 * time.Minute, 2 * time.Minute},
-	} {
-		var g Asking
-		at := time.Unix(1000, 0)
-		if !g.UntoldSince().IsZero() {
-			t.Error("told before")
+// TestToldAgainAFewTimes: all of a guest's clients are told with those that were out of reach. So it is done five times
+// in a migration, not soon after it was done, and one that did not come is said to refuse the second time.
+func TestToldAgainAFewTimes(t *testing.T) {
+	const id, other = "m-00000001", "m-00000002"
+	var g Asking
+	at := time.Unix(1000, 0)
+	if !g.UntoldSince(id).IsZero() {
+		t.Error("told before")
+	}
+	for try, took := range []time.Duration{0, time.Second, 5 * time.Second, 0, 0} {
+		if !g.MayTellAgain(id, at) {
+			t.Fatalf("time %d: not yet", try)
 		}
-		for i, pause := range want {
-			if !g.MayTellAgain(id, at) {
-				t.Fatalf("time %d: not yet", i)
-			}
-			g.ToldAgain(at, takes)
-			if since := g.UntoldSince(); !since.Equal(at.Add(againIn)) {
-				t.Errorf("time %d: untold since %v", i, since.Sub(at))
-			}
-			if g.MayTellAgain(id, at.Add(pause-1)) {
-				t.Errorf("time %d: again before %v have passed", i, pause)
-			}
-			at = at.Add(pause)
+		client := netip.AddrPortFrom(netip.MustParseAddr("198.18.0.9"), uint16(try/2))
+		away := guest.Unable{Remote: netip.AddrPortFrom(client.Addr(), 9), Why: guest.WhyAway}
+		if refuse := g.ToldAgain(id, at, at.Add(took), []guest.Unable{{Remote: client}, away}); len(refuse) != try%2 {
+			t.Errorf("time %d: %+v refuse", try, refuse)
 		}
-		if g.NobodyIsBack(at, at.Add(time.Second)); g.MayTellAgain(id, at.Add(lookPart*time.Second)) || !g.MayTellAgain(id, at.Add((lookPart+1)*time.Second)) {
-			t.Error("a look that took a second, and found nobody, is not repeated 10 s later")
+		if since := g.UntoldSince(id); !since.Equal(at.Add(againIn)) {
+			t.Errorf("time %d: untold since %v", try, since.Sub(at))
 		}
-		at = at.Add(time.Hour)
-		if g.NobodyIsAway(id); g.MayTellAgain(id, at) || !g.MayTellAgain("m-00000002", at) {
-			t.Error("nobody is away any more of one migration, and not of another")
+		at = at.Add(took + max(5*time.Second, 10*took))
+		if g.MayTellAgain(id, at.Add(-1)) {
+			t.Errorf("time %d took %v, and is repeated within ten times that", try, took)
 		}
+	}
+	if g.MayTellAgain(id, at.Add(time.Hour)) || !g.MayTellAgain(other, at) || !g.UntoldSince(other).IsZero() {
+		t.Error("a sixth time, or none of another migration")
+	}
+	if g.NobodyIsTold(at, at.Add(time.Second)); g.MayTellAgain(other, at.Add(restPart*time.Second)) || !g.MayTellAgain(other, at.Add((restPart+1)*time.Second)) {
+		t.Error("a look that took a second, and told nobody, is not repeated 10 s later")
+	}
+	at = at.Add(time.Hour)
+	if g.NobodyIsAway(other); g.MayTellAgain(other, at) || !g.MayTellAgain("m-00000003", at) {
+		t.Error("nobody is away any more of one migration, and not of another")
 	}
 }

@@ -18,7 +18,8 @@ func (s *Survival) Away() (away []netip.AddrPort) {
 	return away
 }
 
-// ToldAgain notes why those stay that were told again and have not come, and says whether that is another reason.
+// ToldAgain notes why those stay that were told again and have not come, and says whether that is another reason. One that begins
+// as the old one is none: it would be taken for that the next time, and grow.
 func (s *Survival) ToldAgain(unable []guest.Unable) (changed bool) {
 	for i := range s.Connections {
 		c := &s.Connections[i]
@@ -27,10 +28,13 @@ func (s *Survival) ToldAgain(unable []guest.Unable) (changed bool) {
 			continue
 		}
 		for _, u := range unable {
-			if u.Remote == c.Remote && u.Why != guest.WhyAway {
+			if u.Remote == c.Remote && !strings.HasPrefix(u.Why, guest.WhyAway) {
 				c.Why, changed = u.Why+rest, true
 			}
 		}
+	}
+	if changed {
+		s.fit()
 	}
 	return changed
 }

@@ -200,8 +200,14 @@ func (o Judge) why(c guest.Connection) string {
 			return u.Why
 		}
 	}
+	if o.Joins.Omitted > 0 {
+		return leftUnsaid
+	}
 	return "it was left on its old address"
 }
+
+// leftUnsaid is said of those for which a guest has no room to say more. They are not told again.
+const leftUnsaid = "it was left on its old address; of so many that were the guest does not say of each why"
 
 // survivorsListed and survivorsMost bound a report to what fits into one answer between agents, and can be read from
 // the history: in connections, and in bytes, as a guest may say much of each.

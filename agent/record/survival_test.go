@@ -75,6 +75,8 @@ func TestSurvive(t *testing.T) {
 		{"a container's own, of a list before", o, guest.Connections{List: []guest.Connection{closed}}, guest.Connections{List: []guest.Connection{closed}}, nil, [5]int{}},
 		{"a container's own, which ended where the address is kept", Judge{Held: o.Held, Keeps: true, Now: now}, guest.Connections{List: []guest.Connection{outward}}, guest.Connections{},
 			[]string{"ended: closed by one of its ends during the handover"}, [5]int{1, 0, 0, 1, 0}},
+		{"more stay than the guest says why", Judge{Held: o.Held, Next: o.Next, Kept: true, Joins: &guest.Joins{Omitted: 1}}, guest.Connections{List: before.List[1:2]}, guest.Connections{List: after.List[1:2]},
+			[]string{"tunnelled: " + leftUnsaid}, [5]int{1, 0, 1, 0, 0}},
 		{"too many to list", o, before, guest.Connections{Omitted: 1, List: after.List[:1]}, []string{"moved: "}, [5]int{1, 1, 0, 0, 0}},
 	} {
 		s := c.o.Survive(c.before, c.after)
@@ -409,7 +411,7 @@ func TestAway(t *testing.T) {
 		}
 	}
 	is(away, home)
-	if s.ToldAgain([]guest.Unable{{Remote: away, Why: guest.WhyAway}, {Remote: other, Why: "a firewall"}}) {
+	if s.ToldAgain([]guest.Unable{{Remote: away, Why: guest.WhyAway}, {Remote: home, Why: guest.WhyAway + " or lost"}, {Remote: other, Why: "a firewall"}}) {
 		t.Errorf("nothing is known of any that was not: %q", fates(s))
 	}
 	if !s.ToldAgain([]guest.Unable{{Remote: home, Why: refuses}}) {

@@ -9,9 +9,10 @@ import (
 const CapTellAgain = "tell_again"
 
 // TellAgain is for connections that stay on an old address since their clients were out of reach as they were told of
-// the next one (WhyAway). Those of them that were heard of lately are told once more, by endpoints of their own, and
-// waited for; who comes leaves its old addresses. Where none was heard of, nobody is told. The kernel tells all that the
-// guest has: clients that follow already may make one more subflow each, so it is not for every moment.
+// the next one (WhyAway). Those of them that were heard of lately are told once more, by an endpoint of its own, and
+// waited for; who comes leaves its old addresses. The kernel tells all that the guest has: clients that follow already may
+// make one more subflow each. Where one of them could lose its place at the next move, or none was heard of, nobody is
+// told, and Endpoints are none.
 type TellAgain struct {
 	AwaitJoin
 	Away    []netip.AddrPort `json:"away"`     // the clients, as AwaitJoin names them

@@ -26,6 +26,7 @@ const (
 type watch struct {
 	params  guest.AwaitJoin
 	start   time.Time
+	from    time.Time // who was heard since then is there
 	limit   time.Duration
 	behind  map[uint32]mptcp.Connection // by token: on an old address alone
 	aside   int                         // of those that are apart
@@ -74,7 +75,7 @@ func Await(ctx context.Context, params guest.AwaitJoin, stayed *Stayed, moves *M
 
 func newWatch(params guest.AwaitJoin, moves *Moves) *watch {
 	now := time.Now()
-	return &watch{params: params, start: now, came: now, spoke: now, limit: time.Duration(params.LimitMS) * time.Millisecond,
+	return &watch{params: params, start: now, from: now, came: now, spoke: now, limit: time.Duration(params.LimitMS) * time.Millisecond,
 		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs, repeats: repeats(), moves: moves}
 }
 

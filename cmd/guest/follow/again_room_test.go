@@ -1,0 +1,143 @@
+package follow
+
+import (
+	"net"
+	"net/netip"
+	"os/exec"
+	"testing"
+
+	"godwit/netstate/mptcp"
+	"godwit/netstate/netns"
+	"godwit/vm/guest"
+)
+
+// TestToldAgainForAnother: a client that takes two addresses and has followed is told again, as another comes back, and
+// takes a place that the other needs from then on. It follows at the next move all the same, also where the other is
+// away by then, and nothing has used what it got last.
+func TestToldAgainForAnother(t *testing.T) {
+	setUp(t)
+	repeatSoon(t)
+	phone, desk := elsewhere(t), beside(t)
+	places := threePlaces(t)
+	for _, client := range []string{phone, desk} {
+		if err := netns.Do(client, func() error { return mptcp.SetLimits(2, 2) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	near, far := talk(t, phone, "0.0.0.0", places[0], false)
+	other, otherFar := talk(t, desk, "0.0.0.0", places[0], false)
+	plug(t, phone, "down")
+	moveTo(t, places[1], 3, places[:1], 7000)
+	for _, s := range connectionOf(t, other).Subflows { // it leaves by itself: the phone needs that address
+		if s.Local.Addr() == places[0] {
+			if err := mptcp.Abort(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	comesBack(t, phone, near, far)
+	if joins := tell(t, near, places[1], places[0], 41); joins.Joined != 1 {
+		t.Fatalf("the phone has not come: %+v", joins)
+	}
+	echo(t, other, otherFar)
+	if joins := tell(t, near, places[1], places[0], 43); joins.Total != 0 {
+		t.Errorf("told once more: %+v", joins)
+	}
+	plug(t, phone, "down")
+	if joins := moveTo(t, places[2], 5, places[:2], 10000, 51, 53, 55, 57); joins.Joined != 1 {
+		t.Errorf("move 2: %+v; the desk: %+v", joins, connectionOf(t, other).Subflows)
+	}
+	echo(t, other, otherFar)
+}
+
+// TestFollowersPlaces: who has taken two places at the next address may take no third.
+func TestFollowersPlaces(t *testing.T) {
+	sub := func(port uint16, join bool) mptcp.Subflow {
+		return mptcp.Subflow{Local: netip.AddrPortFrom(to, port), State: mptcp.StateEstablished, Join: join}
+	}
+	for name, c := range map[string]struct {
+		subflows []mptcp.Subflow
+		want     bool
+	}{
+		"one place":                      {[]mptcp.Subflow{sub(80, true)}, false},
+		"one, from each of two NICs":     {[]mptcp.Subflow{sub(80, true), sub(80, true)}, false},
+		"two places":                     {[]mptcp.Subflow{sub(80, true), sub(61005, true)}, true},
+		"its first subflow, and a place": {[]mptcp.Subflow{sub(80, false), sub(61005, true)}, false},
+	} {
+		if got := filled([]netip.Addr{to}, []mptcp.Connection{{Subflows: c.subflows}}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestUntoldRefusesNothing: one that is heard of, and could not be told, is not said to refuse, though another has come
+// by itself.
+func TestUntoldRefusesNothing(t *testing.T) {
+	setUp(t)
+	client := elsewhere(t)
+	places := []netip.Addr{netip.MustParseAddr("10.9.4.1"), netip.MustParseAddr("10.9.4.2")}
+	if err := netns.Do(client, func() error { return mptcp.SetLimits(8, 0) }); err != nil { // else it comes by itself
+		t.Fatal(err)
+	}
+	near, far := talk(t, client, "0.0.0.0", places[0], false)
+	other, otherFar := talk(t, beside(t), "0.0.0.0", places[0], false)
+	if joins := moveTo(t, places[1], 3, places[:1], 1000); joins.Joined != 1 {
+		t.Fatalf("%+v", joins)
+	}
+	for i := range byte(mptcp.MaxEndpoints - keptFree - 1) {
+		if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: 20 + i, Addr: netip.AddrFrom4([4]byte{10, 9, 7, i}), Flags: mptcp.FlagSignal}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echo(t, near, far)
+	echo(t, other, otherFar)
+	ask := guest.TellAgain{AwaitJoin: awaitOf(places[1], places[0], 7), Away: []netip.AddrPort{remote(near), remote(other)}, SinceMS: 60_000}
+	joins, err := TellAgain(t.Context(), ask, new(Moves), func() { t.Error("told") })
+	if err != nil || len(joins.Unable) != 0 {
+		t.Errorf("%+v, %v", joins, err)
+	}
+}
+
+func remote(c net.Conn) netip.AddrPort { return c.LocalAddr().(*net.TCPAddr).AddrPort() }
+
+// threePlaces are addresses that the server has, one after the other.
+func threePlaces(t *testing.T) []netip.Addr {
+	t.Helper()
+	if out, err := exec.Command("ip", "addr", "add", "10.9.4.3/24", "dev", "srv0").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return []netip.Addr{netip.MustParseAddr("10.9.4.1"), netip.MustParseAddr("10.9.4.2"), netip.MustParseAddr("10.9.4.3")}
+}
+
+// moveTo announces the next address, and waits for who follows, for so many ms.
+func moveTo(t *testing.T, next netip.Addr, id uint8, old []netip.Addr, limit int64, spare ...uint8) guest.Joins {
+	t.Helper()
+	if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: next, Flags: mptcp.FlagSignal}); err != nil {
+		t.Fatal(err)
+	}
+	ask := guest.AwaitJoin{Addrs: []netip.Addr{next}, Old: old, LimitMS: limit, SpareIDs: spare}
+	joins, err := Await(t.Context(), ask, new(Stayed), new(Moves), func(int, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return joins
+}
+
+// comesBack has a client's network back, and the client heard of.
+func comesBack(t *testing.T, client string, near, far net.Conn) {
+	t.Helper()
+	plug(t, client, "up")
+	echo(t, near, far)
+}
+
+// tell tells one client again.
+func tell(t *testing.T, near net.Conn, next, old netip.Addr, ids ...uint8) guest.Joins {
+	t.Helper()
+	ask := guest.TellAgain{AwaitJoin: awaitOf(next, old, ids...), Away: []netip.AddrPort{remote(near)}, SinceMS: 60_000}
+	ask.LimitMS = 5000
+	joins, err := TellAgain(t.Context(), ask, new(Moves), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return joins
+}
