@@ -11,45 +11,6 @@ import (
 	"godwit/vm/guest"
 )
 
-// TestToldAgainForAnother: a client that takes two addresses and has followed is told again, as another comes back, and
-// takes a place that the other needs from then on. It follows at the next move all the same, also where the other is
-// away by then, and nothing has used what it got last.
-func TestToldAgainForAnother(t *testing.T) {
-	setUp(t)
-	repeatSoon(t)
-	phone, desk := elsewhere(t), beside(t)
-	places := threePlaces(t)
-	for _, client := range []string{phone, desk} {
-		if err := netns.Do(client, func() error { return mptcp.SetLimits(2, 2) }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	near, far := talk(t, phone, "0.0.0.0", places[0], false)
-	other, otherFar := talk(t, desk, "0.0.0.0", places[0], false)
-	plug(t, phone, "down")
-	moveTo(t, places[1], 3, places[:1], 7000)
-	for _, s := range connectionOf(t, other).Subflows { // it leaves by itself: the phone needs that address
-		if s.Local.Addr() == places[0] {
-			if err := mptcp.Abort(s); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	comesBack(t, phone, near, far)
-	if joins := tell(t, near, places[1], places[0], 41); joins.Joined != 1 {
-		t.Fatalf("the phone has not come: %+v", joins)
-	}
-	echo(t, other, otherFar)
-	if joins := tell(t, near, places[1], places[0], 43); joins.Total != 0 {
-		t.Errorf("told once more: %+v", joins)
-	}
-	plug(t, phone, "down")
-	if joins := moveTo(t, places[2], 5, places[:2], 10000, 51, 53, 55, 57); joins.Joined != 1 {
-		t.Errorf("move 2: %+v; the desk: %+v", joins, connectionOf(t, other).Subflows)
-	}
-	echo(t, other, otherFar)
-}
-
 // TestFollowersPlaces: who has taken two places at the next address may take no third.
 func TestFollowersPlaces(t *testing.T) {
 	sub := func(port uint16, join bool) mptcp.Subflow {

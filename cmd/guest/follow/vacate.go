@@ -61,17 +61,11 @@ func (w *watch) vacant(endpoints []mptcp.Endpoint, connections []mptcp.Connectio
 }
 
 // lives says whether c goes on without some of its subflows: it has another on which its client answers, or one on a
-// new address. Where it answers on one, so it does on those from there to the same address (see depends): what it was
-// told again for somebody else's sake stands idle.
+// new address.
 func (w *watch) lives(c mptcp.Connection, without func(mptcp.Subflow) bool) bool {
 	since := time.Since(w.from)
-	works := func(s mptcp.Subflow) bool {
-		return s.State == mptcp.StateEstablished && s.FullyEstablished && s.Unanswered == 0
-	}
 	return slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool {
-		return works(s) && !without(s) && (slices.Contains(w.params.Addrs, s.Local.Addr()) ||
-			slices.ContainsFunc(c.Subflows, func(o mptcp.Subflow) bool {
-				return works(o) && o.Silent < since && o.Local.Addr() == s.Local.Addr() && o.Remote.Addr() == s.Remote.Addr()
-			}))
+		return s.State == mptcp.StateEstablished && s.FullyEstablished && s.Unanswered == 0 && !without(s) &&
+			(slices.Contains(w.params.Addrs, s.Local.Addr()) || s.Silent < since)
 	})
 }

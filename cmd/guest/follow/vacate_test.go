@@ -34,7 +34,7 @@ func TestVacant(t *testing.T) {
 		want           []uint8
 	}{
 		"told again for another, who has come": {[][]mptcp.Subflow{both}, [][]mptcp.Subflow{append(byPort, sub(now, heard, true))}, []uint8{5}},
-		"told again for another, who has not":  {[][]mptcp.Subflow{both, byPort}, nil, []uint8{3}},
+		"told again for another, who has not":  {[][]mptcp.Subflow{both, byPort}, nil, nil},
 		"by both families":                     {[][]mptcp.Subflow{{sub(base, heard, true), sub(six, idle, true)}}, nil, []uint8{4}},
 		"by one":                               {[][]mptcp.Subflow{{sub(base, heard, true)}}, nil, nil},
 		"nothing is heard by either":           {[][]mptcp.Subflow{{sub(base, idle, true), sub(six, idle, true)}}, nil, nil},
@@ -43,7 +43,7 @@ func TestVacant(t *testing.T) {
 		"another began there, and is behind":   {[][]mptcp.Subflow{{sub(base, idle, true), sub(six, heard, true)}, {sub(base, heard, false)}}, nil, nil},
 		"all have come":                        {nil, [][]mptcp.Subflow{append(both, sub(now, heard, true))}, nil},
 		"another has come, and what it got is not yet whole": {[][]mptcp.Subflow{both}, [][]mptcp.Subflow{append(byPort,
-			mptcp.Subflow{Local: now, State: mptcp.StateEstablished})}, []uint8{3}},
+			mptcp.Subflow{Local: now, State: mptcp.StateEstablished})}, nil},
 	} {
 		w := &watch{params: awaitOf(next, to), from: time.Now().Add(-time.Minute), behind: map[uint32]mptcp.Connection{}}
 		w.params.Old = append(w.params.Old, endpoints[3].Addr, from)
