@@ -3,7 +3,6 @@ package follow
 import (
 	"net"
 	"net/netip"
-	"os/exec"
 	"testing"
 
 	"godwit/netstate/mptcp"
@@ -61,15 +60,6 @@ func TestUntoldRefusesNothing(t *testing.T) {
 
 func remote(c net.Conn) netip.AddrPort { return c.LocalAddr().(*net.TCPAddr).AddrPort() }
 
-// threePlaces are addresses that the server has, one after the other.
-func threePlaces(t *testing.T) []netip.Addr {
-	t.Helper()
-	if out, err := exec.Command("ip", "addr", "add", "10.9.4.3/24", "dev", "srv0").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return []netip.Addr{netip.MustParseAddr("10.9.4.1"), netip.MustParseAddr("10.9.4.2"), netip.MustParseAddr("10.9.4.3")}
-}
-
 // moveTo announces the next address, and waits for who follows, for so many ms.
 func moveTo(t *testing.T, next netip.Addr, id uint8, old []netip.Addr, limit int64, spare ...uint8) guest.Joins {
 	t.Helper()
@@ -78,25 +68,6 @@ func moveTo(t *testing.T, next netip.Addr, id uint8, old []netip.Addr, limit int
 	}
 	ask := guest.AwaitJoin{Addrs: []netip.Addr{next}, Old: old, LimitMS: limit, SpareIDs: spare}
 	joins, err := Await(t.Context(), ask, new(Stayed), new(Moves), func(int, int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return joins
-}
-
-// comesBack has a client's network back, and the client heard of.
-func comesBack(t *testing.T, client string, near, far net.Conn) {
-	t.Helper()
-	plug(t, client, "up")
-	echo(t, near, far)
-}
-
-// tell tells one client again.
-func tell(t *testing.T, near net.Conn, next, old netip.Addr, ids ...uint8) guest.Joins {
-	t.Helper()
-	ask := guest.TellAgain{AwaitJoin: awaitOf(next, old, ids...), Away: []netip.AddrPort{remote(near)}, SinceMS: 60_000}
-	ask.LimitMS = 5000
-	joins, err := TellAgain(t.Context(), ask, new(Moves), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
