@@ -20,15 +20,22 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// TestWireOfItsTunnels: a migration whose memory has tunnels of its own is told to have sent what went by these, and
-// not what another sends to the same host meanwhile.
-func TestWireOfItsTunnels(t *testing.T) {
+// meteredAgent counts what goes over its one uplink, and knows a host that has that address.
+func meteredAgent(t *testing.T) (a *Agent, there netip.Addr) {
+	t.Helper()
 	need.Root(t)
 	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")
 	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{{Name: "public", Address: there}}}
-	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public", Address: here, Device: "lo"}}, Peers: []config.Neighbour{n}})
+	a = bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public", Address: here, Device: "lo"}}, Peers: []config.Neighbour{n}})
 	a.meters = uplinks.OpenMeters(a.config.Uplinks, func(msg string, args ...any) { t.Errorf("%s %v", msg, args) })
-	defer a.meters.Close()
+	t.Cleanup(a.meters.Close)
+	return a, there
+}
+
+// TestWireOfItsTunnels: a migration whose memory has tunnels of its own is told to have sent what went by these, and
+// not what another sends to the same host meanwhile.
+func TestWireOfItsTunnels(t *testing.T) {
+	a, there := meteredAgent(t)
 	own, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(there, 0)))
 	if err != nil {
 		t.Fatal(err)
@@ -68,12 +75,7 @@ func TestWireOfItsTunnels(t *testing.T) {
 // TestDoubtCounts: a migration in doubt is told to have sent all that it has, also after its guest was stopped, and by
 // the next agent, too.
 func TestDoubtCounts(t *testing.T) {
-	need.Root(t)
-	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.1.1")
-	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{{Name: "public", Address: there}}}
-	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public", Address: here, Device: "lo"}}, Peers: []config.Neighbour{n}})
-	a.meters = uplinks.OpenMeters(a.config.Uplinks, func(msg string, args ...any) { t.Errorf("%s %v", msg, args) })
-	defer a.meters.Close()
+	a, there := meteredAgent(t)
 	memory, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(there, 0)))
 	if err != nil {
 		t.Fatal(err)

@@ -18,8 +18,8 @@ func (s *Survival) Away() (away []netip.AddrPort) {
 	return away
 }
 
-// ToldAgain notes why those stay that were told again and have not come, and says whether that is another reason. One that begins
-// as the old one is none: it would be taken for that the next time, and grow.
+// ToldAgain notes why those stay that were told again and have not come, and says whether that is another reason. One
+// that begins as the old one is none: it would be taken for that the next time, and grow.
 func (s *Survival) ToldAgain(unable []guest.Unable) (changed bool) {
 	for i := range s.Connections {
 		c := &s.Connections[i]

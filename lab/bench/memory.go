@@ -96,7 +96,7 @@ steps:
 {{- if .Return}}
   - {at: {guest: web, phase: settle, plus: 8s}, migrate: {guest: web, to: montreal, transfer: {{.Transfer}}}}
 {{- end}}
-end: {after_last_migration: 2s, timeout: 600s}
+end: {after_last_migration: 2s, timeout: {{if .Return}}1500s{{else}}600s{{end}}}
 expect:
   - {migrations: completed}
 {{- if not .Plain}}
