@@ -88,7 +88,8 @@ func TestTailGoesOnEveryLane(t *testing.T) {
 				others.mu.Lock()
 				defer others.mu.Unlock()
 				for lane, heard := range others.heard {
-					if !slices.Equal(heard, c.want) {
+					slices.Sort(heard) // by their numbers the other end orders them: a lane takes first what is on no lane yet
+					if !slices.Equal(heard, slices.Sorted(slices.Values(c.want))) {
 						t.Errorf("lane %d: it has %v, want %v", lane, heard, c.want)
 					}
 				}
