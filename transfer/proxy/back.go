@@ -93,13 +93,18 @@ func (s *Source) passBack(body []byte) error {
 		return nil
 	}
 	if m.Type == qstream.Shut {
-		defer s.shutOnce.Do(func() { close(s.shut) })
-	}
-	if s.config.Refill && m.Type == qstream.Shut {
-		return s.passShut(body)
+		if s.config.Refill {
+			defer s.noteShut()
+			return s.passShut(body)
+		}
+		s.noteShut() // before QEMU hears it, and closes
 	}
 	s.toQEMU(body)
 	return nil
+}
+
+func (s *Source) noteShut() {
+	s.shutOnce.Do(func() { close(s.shut) })
 }
 
 // fault puts pages that the guest waits for before all others.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -101,7 +102,7 @@ func TestTailGoesOnEveryLane(t *testing.T) {
 // heardBy is a Source that has its lanes, and read nothing yet.
 func heardBy(t *testing.T, others *ears) *Source {
 	t.Helper()
-	s := &Source{hurried: make(chan struct{}), tailed: make(chan struct{}, 1), store: pages.New(10, pages.NewArena(1<<20, nil, nil))}
+	s := &Source{hurried: make(chan struct{}), shut: make(chan struct{}), tailed: make(chan struct{}, 1), store: pages.New(10, pages.NewArena(1<<20, nil, nil))}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	var err error
 	if s.packer, err = newPacker(); err != nil {
@@ -125,4 +126,29 @@ func heardBy(t *testing.T, others *ears) *Source {
 		t.Fatalf("%d lanes work", n)
 	}
 	return s
+}
+
+// TestSHUTBeforeItIsNoted: QEMU closes as it hears SHUT, and all was sent, though who sent it has not come to note that.
+func TestSHUTBeforeItIsNoted(t *testing.T) {
+	for name, shut := range map[string]bool{"the destination has all": true, "it has said nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := heardBy(t, new(ears))
+				s.tail = 1
+				qemu, other := net.Pipe()
+				s.qemu = qemu
+				go func() {
+					if shut {
+						message := qstream.AppendMessage(nil, qstream.Shut, make([]byte, 4))
+						go s.passBack(message)                         //nolint:errcheck // QEMU may have closed
+						io.ReadFull(other, make([]byte, len(message))) //nolint:errcheck // it closes in any case
+					}
+					other.Close()
+				}()
+				if err := s.finish(qemu, io.EOF); (err == nil) != shut {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

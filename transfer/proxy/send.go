@@ -194,6 +194,13 @@ func (s *Source) finish(conn net.Conn, err error) error {
 			return err
 		}
 	}
+	select {
+	case <-s.shut:
+		if s.tailSent() { // who sends may not have come to note it
+			s.noteAllSent()
+		}
+	default:
+	}
 	s.mu.Lock()
 	whole := (s.allSent || opaque) && (s.refill == nil || s.refill.passed)
 	s.mu.Unlock()
@@ -213,7 +220,6 @@ func (s *Source) finish(conn net.Conn, err error) error {
 func (s *Source) outliveQEMU() error {
 	select {
 	case <-s.shut:
-		s.noteAllSent()
 		return nil
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
