@@ -42,9 +42,13 @@ func refillIsWhole(t *testing.T, rng *rand.Rand) {
 func TestWaitsGoOnInARefill(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	f, guest, entrance, ended := handedOver(t, rng)
-	for len(f.dst.Waits()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	f.limit.Set(1) // nothing more comes but what is on its way
+	f.until(t, func() bool {
+		for _, since := range f.dst.Waits() {
+			return time.Since(since) > 100*time.Millisecond
+		}
+		return false
+	})
 	f.dst.Close()
 	f.src.Close()
 	waits, first := f.dst.Waits(), time.Now()
