@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -19,16 +17,7 @@ import (
 	"godwit/agent/talk"
 	"godwit/internal/oneline"
 	"godwit/migration"
-	"godwit/vm/qemu/qmp"
 )
-
-// askLanding asks the destination how the guest is there.
-func (m *outgoing) askLanding(ctx context.Context) (answer talk.LandingAnswer, err error) {
-	ctx, cancel := limits.Inquire.On(ctx)
-	defer cancel()
-	err = m.link.Call(ctx, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
-	return answer, err
-}
 
 // doubts lists what a person may have to decide about on this host; about is a
 // migration's id or a guest's name, "" for all.
@@ -175,36 +164,21 @@ func (m *outgoing) seeVanished(why string) {
 func (m *outgoing) newEpoch(next migration.Source) {
 	m.rec.Edit(func(r *record.Report) { r.Epoch = next.Epoch })
 	if next.Taken {
-		m.rec.Note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
-		m.guest.Remember(func(h *care.Held) { h.Epoch = next.Epoch })
-		if err := m.a.guests.Save(m.guest); err != nil {
-			m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
-		}
-		taken := m.writeTaken(next)
-		m.a.actors.Go(func() { m.a.tellTaken(taken) })
+		m.rightTaken(next)
 		return
 	}
-	m.plan.Epoch, m.plan.Next = next.Epoch, nil
-	by, mode := "", cmp.Or(m.nextMode, m.plan.Mode)
-	if mode == "hybrid" && m.plan.Mode != mode {
-		by = "with mode hybrid "
+	m.beginAgain(next)
+}
+
+// rightTaken has the guest be here by the right that was taken back, and its destination told of it.
+func (m *outgoing) rightTaken(next migration.Source) {
+	m.rec.Note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
+	m.guest.Remember(func(h *care.Held) { h.Epoch = next.Epoch })
+	if err := m.a.guests.Save(m.guest); err != nil {
+		m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
 	}
-	m.plan.Mode = mode
-	m.countWire()
-	m.countTry()
-	m.work.release()
-	m.work = &sourceWork{}
-	if m.guest.Machine() != nil {
-		m.process = processOf(m.guest.Machine().PID())
-	}
-	m.watchGuest()
-	m.rec.Edit(func(r *record.Report) { // as if it had not been tried
-		old, notes := r.Old, r.Notes
-		*r = r.Anew(m.plan)
-		r.Old, r.Notes = old, notes
-	})
-	m.rec.Carried.Again()
-	m.rec.Note(fmt.Sprintf("all is undone; the migration begins again %s(try %d, epoch %d)", by, next.Tries+1, next.Epoch))
+	taken := m.writeTaken(next)
+	m.a.actors.Go(func() { m.a.tellTaken(taken) })
 }
 
 // takenAgain has the guest be here by the right that an earlier agent took back: by the one before, its next migration
@@ -301,85 +275,6 @@ func (a *Agent) apiTakeBack(r *http.Request) (any, error) {
 
 func (a *Agent) apiGiveUp(r *http.Request) (any, error) {
 	return nil, a.giveUp(r.Context(), r.PathValue("id"))
-}
-
-// landingStatus is how long QEMU has to say its status to a source that asks, which waits for longer (limits.Inquire).
-const landingStatus = 2 * time.Second
-
-// landingReason is how long a QEMU that waited for its guest, and is gone, may have no reason for that yet.
-const landingReason = 2 * laneFaultLimit
-
-// peerLanding tells a source how its guest is here. A running QEMU is asked first; one that answers nobody,
-// as it waits for a page, has no status. One that is gone has a reason.
-func (a *Agent) peerLanding(r *http.Request) (any, error) {
-	m, err := a.findIncoming(r)
-	if err != nil {
-		rec, err := a.endedFrom(r, 0)
-		if err != nil {
-			return nil, err
-		}
-		rep := rec.Snapshot()
-		if rep.Outcome == migration.Completed {
-			return talk.LandingAnswer{Landing: migration.Landed}, nil
-		}
-		return talk.LandingAnswer{Landing: migration.Gone, Problem: rep.Problem}, nil
-	}
-	state := m.snapshot()
-	answer := talk.LandingAnswer{Landing: state.Landing}
-	if answer.Problem = m.broke.Load(); state.Refused() {
-		answer.Problem = state.Problem
-	}
-	g := m.visible()
-	alive := g != nil && g.Alive()
-	if alive {
-		ask, cancel := context.WithTimeout(r.Context(), landingStatus)
-		answer.Status, err = g.Machine().Status(ask)
-		cancel()
-		switch {
-		case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
-			err = nil // it waits for a page, perhaps: not known
-		case errors.Is(err, qmp.ErrClosed) && endedBy(g.Machine(), err):
-			alive, err = false, nil
-		}
-	}
-	switch {
-	case alive:
-	case state.Vanished:
-		answer.Vanished = m.vanishedWords(state)
-	case g != nil && state.Landing == migration.Waiting && answer.Problem == nil:
-		answer.Problem = m.whyNotWhole(r.Context(), landingReason) // its lanes are asked why, first
-	}
-	return answer, err
-}
-
-// peerEvents is apiEvents for the source of a migration that comes, or came, here.
-func (a *Agent) peerEvents(r *http.Request) (any, error) {
-	m, err := a.findIncoming(r)
-	if err != nil {
-		if _, err := a.endedFrom(r, 0); err != nil {
-			return nil, err
-		}
-		return a.apiEvents(r)
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	if !m.doubtTold.Load() { // told at once, and once: who asks on waits as for anything else
-		go func() {
-			if _, err := m.await(ctx, func(s migration.Destination) bool { return s.Vanished }); err == nil {
-				cancel()
-			}
-		}()
-	}
-	value, err := a.apiEvents(r.WithContext(ctx))
-	if answer, ok := value.(record.EventsAnswer); ok {
-		if state := m.snapshot(); state.Vanished {
-			m.doubtTold.Store(true)
-			answer.Vanished = m.vanishedWords(state)
-			return answer, nil
-		}
-	}
-	m.noteHeard()
-	return value, err
 }
 
 // cannotRead keeps, for `godwit recover`, why a journal was left alone.

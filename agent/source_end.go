@@ -306,3 +306,11 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 	}
 	return err
 }
+
+// askLanding asks the destination how the guest is there.
+func (m *outgoing) askLanding(ctx context.Context) (answer talk.LandingAnswer, err error) {
+	ctx, cancel := limits.Inquire.On(ctx)
+	defer cancel()
+	err = m.link.Call(ctx, http.MethodGet, urlOf(m.plan.ID, "landing"), nil, &answer)
+	return answer, err
+}
