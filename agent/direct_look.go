@@ -118,11 +118,11 @@ func (m *outgoing) ahead(unacknowledged, carried int64) int64 {
 	return max(0, unacknowledged-onItsWay)
 }
 
-// aheadSettled is ahead of what will wait in QEMU's own connections as its guest is stopped; see settleOwn.
+// aheadSettled is ahead of what will wait in QEMU's own connections as its guest is stopped; see bringOwnToRest.
 func (m *outgoing) aheadSettled() int64 {
 	q := &m.work.ownQueue
-	if q.rate > 0 && m.settlesOwn() {
-		return m.ahead(min(q.waits, m.settled(q.rate)), q.rate)
+	if q.rate > 0 && m.ownRests() {
+		return m.ahead(min(q.waits, m.restBytes(q.rate)), q.rate)
 	}
 	return m.ahead(q.waits, q.rate)
 }

@@ -20,31 +20,31 @@ const (
 	settleEvery  = 20 * time.Millisecond // between two looks at what waits
 )
 
-// settled is how much waits and is on its way once QEMU's connections came to rest, bytes, where the paths carry so
+// restBytes is how much waits and is on its way once QEMU's connections came to rest, bytes, where the paths carry so
 // many per second.
-func (m *outgoing) settled(carried int64) int64 {
+func (m *outgoing) restBytes(carried int64) int64 {
 	return leastSettled + int64(float64(carried)*m.leastTrip().Seconds())
 }
 
-// settlesOwn says whether QEMU's connections come to rest before its guest is stopped: where they cannot be bounded, all
+// ownRests says whether QEMU's connections come to rest before its guest is stopped: where they cannot be bounded, all
 // that waits in them is sent in the pause.
-func (m *outgoing) settlesOwn() bool {
+func (m *outgoing) ownRests() bool {
 	return m.plan.Direct() && m.plan.Mode != "stopcopy" && m.work.ownQueue.kept > 0
 }
 
-// settles is how long that takes as they are now.
-func (m *outgoing) settles(waits, carried int64) time.Duration {
-	if carried <= 0 || !m.settlesOwn() {
+// timeToRest is how long that takes as they are now.
+func (m *outgoing) timeToRest(waits, carried int64) time.Duration {
+	if carried <= 0 || !m.ownRests() {
 		return 0
 	}
-	return time.Duration(float64(max(0, waits-m.settled(carried))) / float64(carried) * float64(time.Second))
+	return time.Duration(float64(max(0, waits-m.restBytes(carried))) / float64(carried) * float64(time.Second))
 }
 
 // asksBeforeStop is how long a guest runs on for what is asked for, and awaited, between the verdict and its stop: an
 // answer, while QEMU's connections come to rest, and what its home has sent here.
 func (m *outgoing) asksBeforeStop() time.Duration {
 	q := &m.work.ownQueue
-	longer := max(m.settles(q.waits, q.rate), m.pauseRTT())
+	longer := max(m.timeToRest(q.waits, q.rate), m.pauseRTT())
 	if m.comesHome() {
 		longer += 2 * m.pauseRTT() // the call, and the echo
 	}
@@ -60,26 +60,26 @@ func (m *outgoing) queued(rate int64) time.Duration {
 	return time.Duration(leastSettled * 8 * float64(time.Second) / float64(rate))
 }
 
-// settleOwn has QEMU's own connections come to rest. Over paths that got slow it goes on all the same.
-func (m *outgoing) settleOwn(ctx context.Context) {
+// bringOwnToRest has QEMU's own connections come to rest. Over paths that got slow it goes on all the same.
+func (m *outgoing) bringOwnToRest(ctx context.Context) {
 	q := &m.work.ownQueue
 	to, ok := talk.QEMUAddress(m.work.prepared.Memory)
-	if !ok || q.rate <= 0 || !m.settlesOwn() {
+	if !ok || q.rate <= 0 || !m.ownRests() {
 		return
 	}
 	begun := time.Now()
 	ctx, cancel := limits.Settle.On(ctx)
 	defer cancel()
-	until := begun.Add(2*m.settles(q.waits, q.rate) + m.pauseRTT())
-	if err := q.settle(ctx, until, m.guest.Machine().PID(), to, m.settled(q.rate)); err != nil && m.guest.Alive() {
+	until := begun.Add(2*m.timeToRest(q.waits, q.rate) + m.pauseRTT())
+	if err := q.drainTo(ctx, until, m.guest.Machine().PID(), to, m.restBytes(q.rate)); err != nil && m.guest.Alive() {
 		m.rec.Note("what waits in QEMU's own connections is sent in the pause, which may make it longer: " + err.Error())
 	}
 	m.rec.Took("settle memory", begun)
 }
 
-// settle returns when no more than so many bytes of process pid's connections wait or are on their way, or at until.
+// drainTo returns when no more than so many bytes of process pid's connections wait or are on their way, or at until.
 // What they may hold shrinks with what they do: at once it would keep all paths from sending.
-func (q *ownQueue) settle(ctx context.Context, until time.Time, pid int, to netip.AddrPort, most int64) error {
+func (q *ownQueue) drainTo(ctx context.Context, until time.Time, pid int, to netip.AddrPort, most int64) error {
 	for {
 		if _, err := q.ask(to, 0); err != nil {
 			return err

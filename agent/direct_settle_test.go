@@ -62,7 +62,7 @@ func TestOwnConnectionsComeToRest(t *testing.T) {
 			}
 		}
 	})
-	if err := q.settle(t.Context(), time.Now().Add(time.Hour), os.Getpid(), to, most); err != nil || q.waits > most || !q.short.Load() {
+	if err := q.drainTo(t.Context(), time.Now().Add(time.Hour), os.Getpid(), to, most); err != nil || q.waits > most || !q.short.Load() {
 		t.Fatalf("%d wait, %v", q.waits, err)
 	}
 	for range 20 { // and it stays so
@@ -84,7 +84,7 @@ func TestOwnConnectionsComeToRest(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if err := q.settle(t.Context(), time.Now(), os.Getpid(), to, most); err != nil || q.waits < most { // nobody reads: it goes on all the same
+	if err := q.drainTo(t.Context(), time.Now(), os.Getpid(), to, most); err != nil || q.waits < most { // nobody reads: it goes on all the same
 		t.Fatalf("%d wait, %v", q.waits, err)
 	}
 }
@@ -106,11 +106,11 @@ func TestSettlesBeforeItsPause(t *testing.T) {
 	if got, want := look(1, 1e6, 120e3), int64(1e6+20e3); got != want {
 		t.Errorf("of little %d, want %d", got, want)
 	}
-	if longer := m.settles(1164e3+leastSettled, 5e6); longer.Round(time.Millisecond) != 213*time.Millisecond {
+	if longer := m.timeToRest(1164e3+leastSettled, 5e6); longer.Round(time.Millisecond) != 213*time.Millisecond {
 		t.Errorf("it takes %v", longer)
 	}
 	m.plan.Mode = "stopcopy"
-	if longer := m.settles(1<<30, 5e6); longer != 0 {
+	if longer := m.timeToRest(1<<30, 5e6); longer != 0 {
 		t.Errorf("a guest that stands still: %v", longer)
 	}
 }
@@ -134,7 +134,7 @@ func TestSettlesNothingUnbounded(t *testing.T) {
 			t.Errorf("round %d: %d bytes, want %d; tried %v, kept %v", round, look.Remaining, want, tried, q.kept)
 		}
 	}
-	if longer := m.settles(10e6, 5e6); longer != 0 {
+	if longer := m.timeToRest(10e6, 5e6); longer != 0 {
 		t.Errorf("it is awaited for %v", longer)
 	}
 	if notes := m.rec.Snapshot().Notes; len(notes) != 1 {
@@ -156,7 +156,7 @@ func TestSettlesInVain(t *testing.T) {
 		m.guest.RunsIn(unknown{runs{gone{done: done}}})
 		m.plan.Transfer, m.work.prepared.Memory = "qemu-mptcp", "tcp:127.0.0.1:1"
 		m.work.ownQueue.kept, m.work.ownQueue.rate = 1e6, 5e6
-		m.settleOwn(t.Context())
+		m.bringOwnToRest(t.Context())
 		if notes := m.rec.Snapshot().Notes; len(notes) != want {
 			t.Errorf("%q, want %d", notes, want)
 		}

@@ -172,7 +172,7 @@ func (m *outgoing) comeToRest(ctx context.Context) error {
 	if err := m.work.mirrors.FlushShort(ctx); err != nil {
 		return err
 	}
-	m.settleOwn(ctx)
+	m.bringOwnToRest(ctx)
 	if err := ctx.Err(); err != nil { // clients are not told in vain
 		return err
 	}
