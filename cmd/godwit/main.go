@@ -48,7 +48,7 @@ func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	if len(args) > 0 && slices.Contains(takesAway, args[0]) {
-		defer tellAgain(errOut, ends)()
+		defer answerSecondSignal(errOut, ends)()
 	}
 	stdout := &output{Writer: out, alone: len(args) > 0 && slices.Contains(outlivesReader, args[0])}
 	if stdout.alone {

@@ -4,30 +4,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/spf13/cobra"
-
-	"godwit/agent/api"
 	"godwit/agent/record"
 )
-
-// showReport prints one migration with all its connections.
-func showReport(c *cobra.Command, client *api.Client, id string) error {
-	rep, err := client.Report(c.Context(), id)
-	if err != nil {
-		return err
-	}
-	if asJSON(c) {
-		return printJSON(c.OutOrStdout(), rep)
-	}
-	w := c.OutOrStdout()
-	fmt.Fprintln(w, historyLine(rep))
-	printAddresses(w, rep)
-	for _, note := range rep.Notes {
-		fmt.Fprintln(w, "note     ", note)
-	}
-	printSurvival(w, rep.Survival)
-	return nil
-}
 
 // printSurvival prints what became of each connection, a line each.
 func printSurvival(w io.Writer, s *record.Survival) {

@@ -10,9 +10,9 @@ import (
 // endsAlready is what who asks a second time for the end of a command is told.
 const endsAlready = `godwit: it is ending already, and takes away first what it has made; to end it at once, and leave that, press Ctrl-\ (SIGQUIT)`
 
-// tellAgain answers who asks again, by one of these signals, for the end of a command that takes its time to end, until
+// answerSecondSignal answers who asks again, by one of these signals, for the end of a command that takes its time to end, until
 // stop. Only the first of them ends it: what it has made would stay else.
-func tellAgain(w io.Writer, ends []os.Signal) (stop func()) {
+func answerSecondSignal(w io.Writer, ends []os.Signal) (stop func()) {
 	asked, over, told := make(chan os.Signal, 4), make(chan struct{}), make(chan struct{})
 	signal.Notify(asked, ends...)
 	go func() {
