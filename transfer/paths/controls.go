@@ -44,7 +44,7 @@ func (l *lane) appendControls(buf []byte, now time.Time) ([]byte, bool) {
 // takeable are those of outgoing that the other end takes while the first of them has not come: so many, and so many
 // bytes (see heardControl). There are more where frames come faster than what they miss is heard of. Under mu.
 func (s *session) takeable() []*control {
-	out, size := s.outgoing[:min(len(s.outgoing), window)], 0
+	out, size := s.outgoing[:min(len(s.outgoing), mostAhead)], 0
 	if s.waiting <= mostControls {
 		return out
 	}

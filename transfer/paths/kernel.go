@@ -86,8 +86,8 @@ func kernelAsked(ask func() (onWay, bool), now time.Time) kernel { return kernel
 // kernelFresh is for how long an answer counts.
 const kernelFresh = 2 * time.Millisecond
 
-// sees asks the lane's kernel; under mu.
-func (l *lane) sees(now time.Time) *kernel {
+// askedKernel asks the lane's kernel; under mu.
+func (l *lane) askedKernel(now time.Time) *kernel {
 	k := &l.kernel
 	if k.ask == nil || !k.asked.IsZero() && now.Sub(k.asked) < kernelFresh {
 		return k
@@ -112,14 +112,14 @@ func (l *lane) sees(now time.Time) *kernel {
 // arrives is how long size more bytes would take to the other end: of what went before it, what the other end's kernel
 // has keeps nothing waiting; under mu.
 func (l *lane) arrives(size int64, now time.Time) (time.Duration, bool) {
-	if k := l.sees(now); k.knows {
+	if k := l.askedKernel(now); k.knows {
 		return l.after(int64(max(k.due, l.wrote)-k.arrived), size) //nolint:gosec // what is under way
 	}
 	return l.arrival(size)
 }
 
-// unheard says whether the other end has said something that we have not come to read.
-func (k *kernel) unheard() bool { return k.knows && k.now.unread > 0 }
+// unread says whether the other end has said something that we have not come to read.
+func (k *kernel) unread() bool { return k.knows && k.now.unread > 0 }
 
 // owes says whether the path has yet to bring what ends at that byte; 0: it is not known where it ends.
 func (k *kernel) owes(end uint64) bool {
@@ -130,7 +130,7 @@ func (k *kernel) owes(end uint64) bool {
 // or ours cannot send as that has no room for it, waits for a processor; but there may be something between the two
 // that says it has what it has lost: so that counts once it is late by more than processors mostly are; under mu.
 func (l *lane) blamed(end uint64, overdue time.Duration, now time.Time) time.Duration {
-	k := l.sees(now)
+	k := l.askedKernel(now)
 	if k.owes(end) {
 		return overdue
 	}

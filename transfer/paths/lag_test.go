@@ -11,7 +11,7 @@ func TestNewLaneHasNoLag(t *testing.T) {
 	l := &lane{wrote: 100, kernel: kernelAsked(func() (onWay, bool) { return onWay{}, true }, now)} // the greeting has been said
 	for range 30 {
 		now = now.Add(3 * time.Millisecond)
-		l.sees(now)
+		l.askedKernel(now)
 		l.wrote += 4096
 	}
 	if lag := l.kernel.lag; lag > 3*time.Millisecond {
@@ -23,7 +23,7 @@ func TestNewLaneHasNoLag(t *testing.T) {
 func TestLagIsBounded(t *testing.T) {
 	now := time.Now()
 	l := &lane{wrote: 100, kernel: kernelAsked(func() (onWay, bool) { return onWay{}, true }, now)}
-	l.sees(now.Add(time.Hour))
+	l.askedKernel(now.Add(time.Hour))
 	if lag := l.kernel.lag; lag != stuckMost {
 		t.Errorf("it is taken to lag by %v", lag)
 	}
@@ -40,7 +40,7 @@ func TestLagIsOfThePath(t *testing.T) {
 		for range 8 {
 			now = now.Add(16 * time.Millisecond)
 			w.acked += 4 << 10
-			l.sees(now)
+			l.askedKernel(now)
 		}
 		l.wrote += 32 << 10
 	}
@@ -50,7 +50,7 @@ func TestLagIsOfThePath(t *testing.T) {
 	since := now
 	for range 20 {
 		now = now.Add(16 * time.Millisecond)
-		l.sees(now)
+		l.askedKernel(now)
 	}
 	if still := now.Sub(l.kernel.moved); still < now.Sub(since)-16*time.Millisecond {
 		t.Errorf("it has brought nothing for %v, and was taken to for %v", now.Sub(since), still)

@@ -144,11 +144,18 @@ func (s *session) ackEverywhere() {
 	}
 }
 
-// silent is for how long nothing was heard; under mu.
-func (l *lane) silent(now time.Time) time.Duration {
-	if read := l.read.Load(); read != l.seen || l.taking.Load() || now.Sub(l.heardAt) > mute && l.sees(now).unheard() { // what takes long here is no silence of the other end
+// hear notes that the other end has spoken, or may have: what takes long here is no silence of its; under mu.
+func (l *lane) hear(now time.Time) {
+	read := l.read.Load()
+	spoke := read != l.seen || l.taking.Load()
+	if spoke || now.Sub(l.heardAt) > mute && l.askedKernel(now).unread() {
 		l.seen, l.heardAt = read, now
 	}
+}
+
+// silent is for how long nothing was heard; under mu.
+func (l *lane) silent(now time.Time) time.Duration {
+	l.hear(now)
 	return now.Sub(l.heardAt)
 }
 
@@ -167,7 +174,7 @@ func (l *lane) check(now time.Time) error {
 // that was sent, waits for who reads it, and another connection would bring no more; unless there is something between
 // the two that says that it has what it loses; under mu.
 func (l *lane) patience(now time.Time) time.Duration {
-	if k := l.sees(now); k.owes(0) && now.Sub(k.moved) > l.rtt+stuckMost {
+	if k := l.askedKernel(now); k.owes(0) && now.Sub(k.moved) > l.rtt+stuckMost {
 		return HalfOpen
 	}
 	return takenLate
@@ -312,7 +319,7 @@ func (l *lane) put(out []byte) error {
 func (l *lane) atOnce() int {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	l.sees(time.Now()) // what is on its way from now on is so since now
+	l.askedKernel(time.Now()) // what is on its way from now on is so since now
 	return min(max(int(max(l.rate, l.proved)*pieceTime.Seconds()), leastPiece), piece)
 }
 
@@ -338,7 +345,7 @@ func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
 		if buf, all = l.appendControls(buf, now); len(buf) > before {
 			l.says(len(buf), now)
 		}
-		if all && !l.ahead() { // what was said before a frame goes before it: the frame may hang on it
+		if all && !l.windowFull() { // what was said before a frame goes before it: the frame may hang on it
 			f = s.side.pick(l, now)
 		}
 		if f != nil || len(buf) > 0 {
@@ -356,8 +363,8 @@ func (l *lane) says(n int, now time.Time) {
 	}
 }
 
-// ahead says whether the other end has its window full to read.
-func (l *lane) ahead() bool {
+// windowFull says whether the other end has its window full to read.
+func (l *lane) windowFull() bool {
 	return l.window > 0 && int64(l.wrote-min(l.wrote, l.peerRead)) >= l.window //nolint:gosec // what it kept is little
 }
 

@@ -22,7 +22,7 @@ const (
 // stuck says whether the lane's oldest frame, or its last control, is overdue by far more than they lately were, and nothing
 // of the others was heard to have arrived meanwhile; under mu.
 func (l *lane) stuck(now time.Time) bool {
-	k, lag := l.sees(now), l.lag
+	k, lag := l.askedKernel(now), l.lag
 	if k.knows {
 		lag = k.lag
 	}
@@ -103,7 +103,7 @@ func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
 // late is how long the lane's oldest frame should have been acknowledged, or its last control have been read, by the
 // path's doing: a list of what is missing in post-copy fills a lane before it has any frame; under mu.
 func (l *lane) late(now time.Time) time.Duration {
-	late, k := time.Duration(0), l.sees(now)
+	late, k := time.Duration(0), l.askedKernel(now)
 	if len(l.flights) > 0 {
 		late = l.blamed(l.flights[0].end, l.frameLate(now), now)
 	}
@@ -120,7 +120,7 @@ func (l *lane) late(now time.Time) time.Duration {
 // idle is for how long the lane, as far as it is late, brings nothing: one that does is as fast as it was found to be;
 // under mu.
 func (l *lane) idle(now time.Time) time.Duration {
-	late, k := l.late(now), l.sees(now)
+	late, k := l.late(now), l.askedKernel(now)
 	if !k.knows || !k.now.toBring() {
 		return late
 	}
@@ -146,12 +146,12 @@ func (l *lane) overdue(fl *flight, now time.Time) time.Duration {
 // expected is when a flight of which that is known arrives, as it looks now to who has so much patience; under mu.
 func (fl *flight) expected(now time.Time, patience time.Duration) time.Time {
 	if overdue := fl.lane.overdue(fl, now); overdue > 0 {
-		if fl.lane.sees(now).knows {
+		if fl.lane.askedKernel(now).knows {
 			overdue = max(overdue-patience, 0)
 		}
 		return now.Add(fl.lane.blamed(fl.end, overdue, now)) // the longer it is late, the longer it may take
 	}
-	k := fl.lane.sees(now)
+	k := fl.lane.askedKernel(now)
 	if !k.knows || fl.end == 0 {
 		return fl.eta
 	}
@@ -182,7 +182,7 @@ const (
 
 // guess says whether repeating what is on that flight would be one; under mu.
 func (fl *flight) guess(now time.Time) bool {
-	return !fl.frame.urgent && !(fl.lane.sees(now).owes(fl.end) && fl.lane.overdue(fl, now) >= stuckMost)
+	return !fl.frame.urgent && !(fl.lane.askedKernel(now).owes(fl.end) && fl.lane.overdue(fl, now) >= stuckMost)
 }
 
 // repeat finds a frame that is on other lanes and would arrive earlier over l.

@@ -11,7 +11,7 @@ import (
 // writes of a disk do, no lane ends by that: there are no more of them than the other end takes.
 func TestManyControls(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		const after = 2 * window
+		const after = 2 * mostAhead
 		w := newWorld(t, newLink("a", 10*time.Millisecond, 8<<20), newLink("b", 10*time.Millisecond, 8<<20))
 		defer w.close()
 		time.Sleep(time.Second)
@@ -49,7 +49,7 @@ func TestManyControls(t *testing.T) {
 // words of that: those that a Sender would not take yet wait.
 func TestManyMisses(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		const frames = 3 * window // half of them on each lane
+		const frames = 3 * mostAhead // half of them on each lane
 		w := newWorld(t, newLink("a", 10*time.Millisecond, 8<<20), newLink("b", 10*time.Millisecond, 8<<20))
 		defer w.close()
 		for n := range uint64(frames) {

@@ -58,9 +58,9 @@ const (
 	mostUnheard = 4 * mostControls
 	// mostLanes bounds the connections that a Receiver serves at a time, and the names of their paths.
 	mostLanes = 256
-	// window is by how many numbers a control may be ahead of the one that is due, and so how many wait for their
+	// mostAhead is by how many numbers a control may be ahead of the one that is due, and so how many wait for their
 	// acknowledgement.
-	window = 4096
+	mostAhead = 4096
 	// piece is how much is written at once at most, for limits of bandwidth to be smooth. It is what takes pieceTime, and leastPiece at
 	// least: two packets' worth, which a path of 12 kbit/s brings within Silence. One of less hardly makes a handshake.
 	piece      = 32 << 10

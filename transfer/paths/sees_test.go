@@ -33,14 +33,14 @@ func TestSees(t *testing.T) {
 		{time.Minute, 3 * size, onWay{acked: 3}, 0, stuckMost},
 	} {
 		now, l.wrote, w = now.Add(c.after), c.wrote, c.is
-		k := l.sees(now)
+		k := l.askedKernel(now)
 		if got := now.Sub(k.moved); !k.knows || got != c.moved || k.lag != c.lag {
 			t.Errorf("%d: moved %v before, lag %v; want %v, %v", i, got, k.lag, c.moved, c.lag)
 		}
 		if k.arrived != max(k.arrived, c.wrote-uint64(c.is.queued)) { //nolint:gosec // not negative
 			t.Errorf("%d: %d bytes are there", i, k.arrived)
 		}
-		if before := asks; l.sees(now.Add(kernelFresh-1)) != k || asks != before {
+		if before := asks; l.askedKernel(now.Add(kernelFresh-1)) != k || asks != before {
 			t.Errorf("%d: it is asked again at once", i)
 		}
 	}

@@ -156,9 +156,9 @@ func (s *Sender) Send(ctx context.Context, number uint64, payload []byte, urgent
 }
 
 const (
-	// ahead is how much sending is queued, so that no lane waits while whoever makes the
+	// queueAhead is how much sending is queued, so that no lane waits while whoever makes the
 	// frames gets no processor for a while; leastAhead is that in bytes at least.
-	ahead      = 100 * time.Millisecond
+	queueAhead = 100 * time.Millisecond
 	leastAhead = 256 << 10
 )
 
@@ -180,7 +180,7 @@ func (s *Sender) room() bool {
 			speed += l.speed()
 		}
 	}
-	return s.queued < max(leastAhead, int64(speed*ahead.Seconds()))
+	return s.queued < max(leastAhead, int64(speed*queueAhead.Seconds()))
 }
 
 // Hurry begins the stop phase: following is how many bytes of frames will still be sent, as

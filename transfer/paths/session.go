@@ -117,7 +117,7 @@ func (s *session) look(now time.Time, since time.Duration) {
 		}
 		l.trust(now)
 		l.steer(now)
-		l.sees(now)
+		l.askedKernel(now)
 		if err := l.check(now); err != nil {
 			l.kill(err)
 		}
@@ -135,7 +135,7 @@ func (s *session) Control(ctx context.Context, topic wire.Topic, body []byte, ev
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.await(ctx, func() bool {
-		return s.waiting+len(body) <= mostControls && len(s.outgoing) < window || len(s.outgoing) == 0
+		return s.waiting+len(body) <= mostControls && len(s.outgoing) < mostAhead || len(s.outgoing) == 0
 	})
 	if err == nil {
 		_, err = s.push(topic, body, everywhere)
@@ -182,7 +182,7 @@ func (s *session) settled(ctx context.Context, more func() bool) error {
 func (s *session) heardControl(l *lane, number uint64, topic wire.Topic, body []byte) error {
 	s.mu.Lock()
 	l.ackDue = true
-	if number > s.taken+window {
+	if number > s.taken+mostAhead {
 		s.mu.Unlock()
 		return errors.New("a control far ahead of its turn")
 	}
