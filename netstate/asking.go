@@ -41,7 +41,7 @@ func asks(bridge string, gateway netip.Addr) []resource {
 // the host answers meanwhile. One that has just booted takes a probe of another for a claim of its address (RFC 5227
 // §2.1.1), and who answers for one that is away, as this host does, answers none.
 func asksNeighbours(bridge string, a Away) []resource {
-	if !a.Addr.Is4() || len(neighbours(bridge, a)) == 0 {
+	if !a.Addr.Is4() || len(wayToSubnet(bridge, a)) == 0 {
 		return nil
 	}
 	return []resource{asking{bridge, a.Subnet.Masked(), a.Addr}}

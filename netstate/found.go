@@ -36,7 +36,7 @@ func Found() (Inventory, error) {
 
 // strays lists marked entries that no state wants.
 func strays(k *kernel, wanted []resource) ([]resource, error) {
-	routes, err := k.ourRoutes()
+	routes, err := k.ourRoutesAndRules()
 	if err != nil {
 		return nil, err
 	}

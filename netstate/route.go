@@ -176,8 +176,8 @@ func strictly() (*netlink.Handle, error) {
 	return h, nil
 }
 
-// ourRoutes lists routes and rules that carry our mark, in all tables.
-func (k *kernel) ourRoutes() ([]resource, error) {
+// ourRoutesAndRules lists routes and rules that carry our mark, in all tables.
+func (k *kernel) ourRoutesAndRules() ([]resource, error) {
 	h, err := strictly()
 	if err != nil {
 		return nil, err

@@ -54,8 +54,9 @@ func set(stood, s State) error {
 	return apply(b, s, b.trusts(states, s))
 }
 
-// recall notes again what is known to have stood, where somebody took the notes of it away, or a boot did. The bridge's
-// MAC is pinned before: of a guest that is noted it is, and a boot took that, too.
+// recall notes again what is known to have stood, where somebody took the notes of it away, or a boot did. A bridge
+// counts as pinned once a guest on it has notes (used). A boot unpinned it, so its MAC is pinned before the notes are
+// written.
 func (b book) recall(stood State, bridge string) error {
 	about := chainAbout + stood.Guest
 	if len(b.chains[about]) > 0 || stood.Empty() {

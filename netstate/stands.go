@@ -33,7 +33,7 @@ func Lacking(states []State) ([]string, error) {
 
 func lacking(states []State) ([]string, error) {
 	k := newKernel()
-	routes, err := k.ourRoutes()
+	routes, err := k.ourRoutesAndRules()
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ type State struct {
 	OffLink  []OffLink // its NICs that came here from another link
 }
 
-// Empty says that the state asks for nothing.
+// Empty says that the state asks for nothing. OffLink alone is nothing: it goes with the addresses that came by it.
 func (s State) Empty() bool { return len(s.Away) == 0 && len(s.Visiting) == 0 }
 
 // maxGuest bounds a guest's name, so that chain and counter names fit.

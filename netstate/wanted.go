@@ -54,7 +54,7 @@ func away(bridge string, a Away) []resource {
 	list := append([]resource{neighbour{bridge, a.Addr, a.MAC.String()}}, openedAway(bridge, a)...)
 	if a.Gateway.IsValid() {
 		list = append(list, asks(bridge, a.Gateway)...)
-		list = append(list, neighbours(bridge, a)...)
+		list = append(list, wayToSubnet(bridge, a)...)
 		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), bridge, a.Gateway}, returning(a.Addr))
 	}
 	if a.Home != "" {
@@ -73,9 +73,9 @@ func away(bridge string, a Away) []resource {
 	return append(list, asksNeighbours(bridge, a)...)
 }
 
-// neighbours lists the way to those of its subnet, which know the way to the guest: by the router theirs
-// would be the only half that it sees, and one that filters by state drops the other.
-func neighbours(bridge string, a Away) []resource {
+// wayToSubnet leads what the guest says to others of its subnet straight over the bridge. They answer straight, too: a
+// router that saw one half alone, and filters by state, would drop it. nil: no subnet with others is known.
+func wayToSubnet(bridge string, a Away) []resource {
 	if !a.Subnet.IsValid() || a.Subnet.IsSingleIP() || a.Subnet.Bits() == 0 || !a.Gateway.IsValid() {
 		return nil
 	}
