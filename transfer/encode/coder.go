@@ -76,7 +76,7 @@ func (c *Coder) Encode(dst []byte, f *pages.Frame, level Level) ([]byte, Counts)
 
 // classify puts a page into the group of the coding that suits it.
 func (c *Coder) classify(f *pages.Frame, p *pages.Page, level Level) {
-	if p.Settled && !p.Whole && p.Base != nil && bytes.Equal(p.Base, p.Data) {
+	if p.Landed && !p.Whole && p.Base != nil && bytes.Equal(p.Base, p.Data) {
 		p.Coding = pages.Same
 		return
 	}
@@ -84,7 +84,7 @@ func (c *Coder) classify(f *pages.Frame, p *pages.Page, level Level) {
 		p.Brief = level < Zstd1
 		other, version, ok := c.sources.Find(p)
 		switch {
-		case ok && other == p.Number && p.Settled:
+		case ok && other == p.Number && p.Landed:
 			p.Coding = pages.Same
 			return
 		case ok && other != p.Number && version < f.Number && !p.Whole:
@@ -95,7 +95,7 @@ func (c *Coder) classify(f *pages.Frame, p *pages.Page, level Level) {
 			return
 		}
 	}
-	if p.Settled && !p.Whole && p.Base != nil && p.Version < f.Number {
+	if p.Landed && !p.Whole && p.Base != nil && p.Version < f.Number {
 		if delta, ok := appendDelta(c.batch[:0], p.Base, p.Data, mostDelta); ok {
 			c.batch = delta
 			p.Coding = pages.Delta

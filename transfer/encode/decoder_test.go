@@ -55,9 +55,9 @@ func TestBodyIsAsSpecified(t *testing.T) {
 	changed := bytes.Clone(base)
 	copy(changed[16:], "changed!")
 	f := &pages.Frame{Number: 9, Zero: []uint64{5, 6, 7, 20}, Pages: []pages.Page{
-		{Number: 3, Data: changed, Base: base, Version: 4, Settled: true},
-		{Number: 10, Data: filled(2), Settled: true},
-		{Number: 11, Data: base, Base: base, Version: 4, Settled: true},
+		{Number: 3, Data: changed, Base: base, Version: 4, Landed: true},
+		{Number: 10, Data: filled(2), Landed: true},
+		{Number: 11, Data: base, Base: base, Version: 4, Landed: true},
 	}}
 	body, counts := encode.NewCoder(nil, nil).Encode(nil, f, encode.Off)
 	want := slices.Concat(
@@ -85,7 +85,7 @@ func TestBodyIsAsSpecified(t *testing.T) {
 // what it had before.
 func TestMissedPageTravels(t *testing.T) {
 	f := &pages.Frame{Number: 9, Pages: []pages.Page{
-		{Number: 3, Data: filled(1), Base: filled(1), Version: 4, Settled: true, Whole: true},
+		{Number: 3, Data: filled(1), Base: filled(1), Version: 4, Landed: true, Whole: true},
 	}}
 	body, _ := encode.NewCoder(nil, nil).Encode(nil, f, encode.Off)
 	if want := batch(1, varints(2*3), filled(1)); !bytes.Equal(body, want) || f.Pages[0].Coding != pages.Raw {
@@ -340,7 +340,7 @@ func TestCountsAllBytes(t *testing.T) {
 	changed := filled(1)
 	changed[100]++
 	f := &pages.Frame{Number: 9, Zero: []uint64{5, 6}, Pages: []pages.Page{
-		{Number: 0, Data: changed, Base: filled(1), Version: 5, Settled: true}, {Number: 10, Data: filled(2)}, {Number: 11, Data: filled(3)},
+		{Number: 0, Data: changed, Base: filled(1), Version: 5, Landed: true}, {Number: 10, Data: filled(2)}, {Number: 11, Data: filled(3)},
 	}}
 	body, counts := encode.NewCoder(nil, nil).Encode(nil, f, encode.Off)
 	sum := uint64(0)
@@ -365,7 +365,7 @@ func FuzzDecode(f *testing.F) {
 	}()
 	frame := func() *pages.Frame {
 		return &pages.Frame{Number: 9, Zero: []uint64{5, 6}, Pages: []pages.Page{
-			{Number: 0, Data: append(bytes.Clone(random[:4000]), filled(1)[4000:]...), Base: random, Version: 5, Settled: true},
+			{Number: 0, Data: append(bytes.Clone(random[:4000]), filled(1)[4000:]...), Base: random, Version: 5, Landed: true},
 			{Number: 10, Data: filled(2)}, {Number: 11, Data: random},
 		}}
 	}

@@ -60,7 +60,7 @@ func framesOf(sample, before [][]byte) (out []pages.Frame) {
 			if bytes.Equal(before[i], data) {
 				continue
 			}
-			p.Base, p.Settled, p.Version = before[i], true, 1
+			p.Base, p.Landed, p.Version = before[i], true, 1
 		}
 		if n := len(out); n == 0 || len(out[n-1].Pages) == pages.MaxPages {
 			out = append(out, pages.Frame{Number: 2})

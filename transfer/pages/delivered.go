@@ -46,7 +46,7 @@ func (x *index) insert(s *Store, number, fast uint64) {
 		switch {
 		case other == number:
 			return
-		case valid && x.fast[other] == fast && s.pages[other].settled():
+		case valid && x.fast[other] == fast && s.pages[other].landed():
 			return
 		case !valid || &x.bucket(x.fast[other])[0] != &bucket[0]:
 			free = i
@@ -79,7 +79,8 @@ func (s *Store) evict() Slot {
 		bases.remove(number)
 		p := &s.pages[number]
 		switch {
-		case s.stopped && !p.is(identified), p.is(brief) && !p.is(identified): // the guest does not wait for hashes
+		case p.is(identified): // Find goes on by that
+		case s.stopped || p.is(brief): // the guest does not wait for hashes
 			p.flags &^= indexed
 		case p.is(indexed):
 			*s.index.id(number) = Identify(s.arena.bytes(p.base))
@@ -109,7 +110,7 @@ func (s *Store) Find(t *Page) (number, version uint64, ok bool) {
 		return 0, 0, false
 	}
 	var id *Identity
-	if p := &s.pages[t.Number]; t.Settled && s.matches(t.Number, p, t, &id) {
+	if p := &s.pages[t.Number]; t.Landed && s.matches(t.Number, p, t, &id) {
 		return t.Number, p.version, true
 	}
 	for _, entry := range s.index.bucket(t.fast) {
@@ -118,7 +119,7 @@ func (s *Store) Find(t *Page) (number, version uint64, ok bool) {
 		}
 		number := uint64(entry - 1)
 		p := &s.pages[number]
-		if p.settled() && !p.is(waiting) && s.matches(number, p, t, &id) {
+		if p.landed() && !p.is(waiting) && s.matches(number, p, t, &id) {
 			return number, p.version, true
 		}
 	}

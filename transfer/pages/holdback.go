@@ -29,10 +29,10 @@ func (s *Store) Settle(most uint64) {
 	for number := range s.frames {
 		s.settleFrom = min(s.settleFrom, number)
 	}
-	for _, free := range append([]*set{s.zeros}, s.wait[:]...) {
-		for n, ok := free.next(0); ok; n, ok = free.next(n + 1) {
+	for _, queue := range append([]*set{s.zeros}, s.wait[:]...) {
+		for n, ok := queue.next(0); ok; n, ok = queue.next(n + 1) {
 			if s.holdsBack(&s.pages[n]) {
-				free.remove(n)
+				queue.remove(n)
 				s.heldBack.add(n)
 			}
 		}

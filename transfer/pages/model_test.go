@@ -167,11 +167,11 @@ func (m *model) accept(f *Frame) {
 		p := &f.Pages[i]
 		id := idOf(m.t, p.Data)
 		d := m.delivered[p.Number]
-		if m.waiting[p.Number] != id || p.Settled != (m.flights(p.Number) == 0) || p.Whole != m.whole[p.Number] || p.Version != d.version {
-			m.t.Fatalf("page %d: content %d, not %d; settled %v; whole %v; version %d", p.Number, id, m.waiting[p.Number], p.Settled, p.Whole, p.Version)
+		if m.waiting[p.Number] != id || p.Landed != (m.flights(p.Number) == 0) || p.Whole != m.whole[p.Number] || p.Version != d.version {
+			m.t.Fatalf("page %d: content %d, not %d; landed %v; whole %v; version %d", p.Number, id, m.waiting[p.Number], p.Landed, p.Whole, p.Version)
 		}
 		if p.Base != nil {
-			if base := p.Base[0]; !p.Settled || d.version == 0 || base != d.content || !bytes.Equal(p.Base, bytes.Repeat(p.Base[:1], Size)) {
+			if base := p.Base[0]; !p.Landed || d.version == 0 || base != d.content || !bytes.Equal(p.Base, bytes.Repeat(p.Base[:1], Size)) {
 				m.t.Fatalf("page %d: wrong base %d", p.Number, base)
 			}
 		}
@@ -199,7 +199,7 @@ func (m *model) code(f *Frame) {
 			}
 			p.Coding = Reference
 		}
-		if p.Settled && (ok && other == p.Number || !p.Whole && p.Base != nil && p.Base[0] == id) {
+		if p.Landed && (ok && other == p.Number || !p.Whole && p.Base != nil && p.Base[0] == id) {
 			p.Coding = Same
 			delete(m.carried[f.Number], p.Number)
 		}

@@ -63,11 +63,11 @@ const (
 type Page struct {
 	Number uint64
 	Data   []byte // Size bytes that nobody may change; nil: zero
-	// Settled: no other frame with this page is unacknowledged. Only then may it be coded
+	// Landed: no other frame with this page is unacknowledged. Only then may it be coded
 	// as same or delta.
-	Settled bool
+	Landed  bool
 	Whole   bool   // it was missed: no reference, no delta
-	Base    []byte // the content of Version at the destination, if it is at hand and Settled
+	Base    []byte // the content of Version at the destination, if it is at hand and Landed
 	Version uint64 // what the destination has of it; 0: nothing
 	Coding  Coding // set by the coder before Sent
 	Brief   bool   // set by the coder: to find its content is not worth an identity

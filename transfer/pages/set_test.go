@@ -86,6 +86,40 @@ func TestFastHashAloneFindsNothing(t *testing.T) {
 	}
 }
 
+// TestIdentifiedOnce: a page that is given up again, and whose identity is known since the first time, is found by
+// that: a guest that stands still does not wait for another hash.
+func TestIdentifiedOnce(t *testing.T) {
+	s := New(4, NewArena(2*Size, nil, nil))
+	one := make([]byte, Size)
+	one[7] = 1
+	for _, coding := range []Coding{Raw, Same} { // the second time the destination has it
+		if err := s.Put(0, one); err != nil {
+			t.Fatal(err)
+		}
+		f := mustTake(t, s, 1)
+		if _, _, ok := s.Find(&f.Pages[0]); ok != (coding == Same) {
+			t.Fatalf("found: %v", ok)
+		}
+		f.Pages[0].Coding = coding
+		s.Sent(f)
+		if err := s.Acked(f.Number); err != nil {
+			t.Fatal(err)
+		}
+		if coding == Raw {
+			s.arena.release(s.evict())
+		}
+	}
+	first := Identity{1} // which no hash is
+	*s.index.id(0) = first
+	s.Stop()
+	if s.evict() == 0 {
+		t.Fatal("it is no base")
+	}
+	if p := &s.pages[0]; !p.is(indexed) || !p.is(identified) || *s.index.id(0) != first {
+		t.Errorf("indexed %v, identified %v, hashed again %v", p.is(indexed), p.is(identified), *s.index.id(0) != first)
+	}
+}
+
 // TestRuns compares with a look at every member.
 func TestRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

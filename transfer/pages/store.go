@@ -79,8 +79,8 @@ const (
 
 func (p *page) is(f flags) bool { return p.flags&f != 0 }
 
-// settled: the destination has version and will have no other, as far as was sent.
-func (p *page) settled() bool { return p.flight == 0 && p.version > 0 }
+// landed: the destination has version and will have no other, as far as was sent.
+func (p *page) landed() bool { return p.flight == 0 && p.version > 0 }
 
 // New makes a store for a guest of total pages whose contents live in the arena.
 func New(total uint64, arena *Arena) *Store {
@@ -150,7 +150,7 @@ func (s *Store) Put(number uint64, data []byte) error {
 func (s *Store) unchanged(p *page, data []byte) bool {
 	slot, zero := p.slot, p.is(waitsZero)
 	if !p.is(waiting) {
-		if !p.settled() {
+		if !p.landed() {
 			return false
 		}
 		slot, zero = p.base, p.is(hasZero)

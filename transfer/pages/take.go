@@ -159,13 +159,13 @@ func (s *Store) take(f *Frame, number uint64, p *page) {
 		return
 	}
 	t := Page{
-		Number: number, Data: s.arena.bytes(p.slot), Settled: p.flight == 0, Whole: p.is(whole), Version: p.version, slot: p.slot,
+		Number: number, Data: s.arena.bytes(p.slot), Landed: p.flight == 0, Whole: p.is(whole), Version: p.version, slot: p.slot,
 	}
-	if t.Settled && p.base != 0 {
+	if t.Landed && p.base != 0 {
 		t.base, t.Base = p.base, s.arena.bytes(p.base)
 		p.base = 0
 		s.bases[classOf(p.heat)].remove(number)
-	} else if t.Settled && p.is(hasZero) {
+	} else if t.Landed && p.is(hasZero) {
 		t.Base = zeroPage[:]
 	}
 	s.unqueue(number, p)

@@ -152,7 +152,7 @@ func packed(coder *encode.Coder, level encode.Level) encode.Packed {
 func sendAll(f *pages.Frame) {
 	for i := range f.Pages {
 		p := &f.Pages[i]
-		p.Settled = p.Settled && p.Base != nil && !bytes.Equal(p.Base, p.Data)
+		p.Landed = p.Landed && p.Base != nil && !bytes.Equal(p.Base, p.Data)
 	}
 }
 

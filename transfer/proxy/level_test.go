@@ -77,7 +77,7 @@ func TestLevelFollowsTheLink(t *testing.T) {
 				code := func() encode.Level {
 					before := s.Stats().Levels
 					time.Sleep(time.Second) // there is time left
-					frames.encode(&pages.Frame{Number: 1, Urgent: c.urgent, Pages: []pages.Page{{Data: known, Base: known, Settled: true}}})
+					frames.encode(&pages.Frame{Number: 1, Urgent: c.urgent, Pages: []pages.Page{{Data: known, Base: known, Landed: true}}})
 					for level, n := range s.Stats().Levels {
 						if n > before[level] {
 							return encode.Level(level) //nolint:gosec // below Levels

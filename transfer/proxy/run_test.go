@@ -100,7 +100,7 @@ func (a *aheadOf) frame(t *testing.T, number uint64, lost uint64, numbers ...uin
 	t.Helper()
 	f := &pages.Frame{Number: number}
 	for _, n := range numbers {
-		f.Pages = append(f.Pages, pages.Page{Number: n, Data: filled(n), Settled: true})
+		f.Pages = append(f.Pages, pages.Page{Number: n, Data: filled(n), Landed: true})
 	}
 	body, _ := encode.NewCoder(liar{lost}, nil).Encode(nil, f, encode.Zstd1)
 	missed, err := a.d.frame(number, body)
