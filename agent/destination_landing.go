@@ -306,8 +306,8 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 // whileTold bounds ctx by the limit, which begins again each time that the guest says that it still waits for
 // connections. One that lacks processors ends its wait late, and would begin it again if it were asked once more.
 func whileTold(ctx context.Context, l limits.Limit, c guest.Channel) (context.Context, context.CancelFunc) {
-	if teller, tells := c.(interface{ Waits() time.Time }); tells {
-		return l.Anew(ctx, teller.Waits)
+	if teller, tells := c.(interface{ JoinToldAt() time.Time }); tells {
+		return l.Anew(ctx, teller.JoinToldAt)
 	}
 	return l.On(ctx)
 }

@@ -36,13 +36,13 @@ func (c *Client) mayBeUnheard() {
 	}
 }
 
-// greetsAgain syncs once more with each program that begins before the sync was answered: that may have gone with the
+// keepSyncing syncs once more with each program that begins before the sync was answered: that may have gone with the
 // one before, and so may what came behind it. A program that has still to read it answers twice.
-func (c *Client) greetsAgain() {
+func (c *Client) keepSyncing() {
 	for {
 		select {
 		case <-c.unheard:
-			c.greetAgain()
+			c.syncOnceMore()
 		case <-c.synced:
 			return
 		case <-c.done:
@@ -51,17 +51,18 @@ func (c *Client) greetsAgain() {
 	}
 }
 
-// greetAgain has the calls that wait come once more behind the sync: the guest forgets with it what it has not answered yet.
-func (c *Client) greetAgain() {
+// syncOnceMore has the calls that wait come once more behind the sync: the guest forgets with it what it has not
+// answered yet.
+func (c *Client) syncOnceMore() {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	hello, err := c.sync()
-	if err != nil || !c.greeted || !c.abandon(c.synced) {
+	request, err := c.sync()
+	if err != nil || !c.syncSent || !c.abandon(c.synced) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), echoLimit)
 	defer cancel()
-	if c.send(ctx, hello) == nil && c.echo != nil {
+	if c.send(ctx, request) == nil && c.echo != nil {
 		c.echo.Reset(echoLimit)
 	}
 }

@@ -31,23 +31,23 @@ func (e *CallError) Error() string { return "guest " + e.Method + ": " + oneline
 
 // A Client is one connection to a guest. It is safe for concurrent use.
 type Client struct {
-	conn    net.Conn
-	token   string
-	events  chan Event
-	dropped atomic.Uint64
-	waits   atomic.Pointer[time.Time] // see Waits
-	done    chan struct{}
-	synced  chan struct{} // closed when the guest has answered the sync
+	conn       net.Conn
+	token      string
+	events     chan Event
+	dropped    atomic.Uint64
+	joinToldAt atomic.Pointer[time.Time] // see JoinToldAt
+	done       chan struct{}
+	synced     chan struct{} // closed when the guest has answered the sync
 
 	unheard chan struct{} // has one where the sync may have gone with a program that was killed
 
-	writing sync.Mutex
-	greeted bool        // the sync was sent; guarded by writing
-	echo    *time.Timer // closes one that was opened, and is not answered; guarded by writing
-	mu      sync.Mutex
-	next    uint64
-	waiting map[string]chan Message
-	err     error
+	writing  sync.Mutex
+	syncSent bool        // the sync was sent; guarded by writing
+	echo     *time.Timer // closes one that was opened, and is not answered; guarded by writing
+	mu       sync.Mutex
+	next     uint64
+	waiting  map[string]chan Message
+	err      error
 }
 
 // syncAgain is how long a client waits before it repeats its sync, as the guest may have
@@ -103,7 +103,7 @@ func newClient(conn net.Conn) *Client {
 		waiting: make(map[string]chan Message),
 	}
 	go c.read()
-	go c.greetsAgain()
+	go c.keepSyncing()
 	return c
 }
 
@@ -111,12 +111,12 @@ func newClient(conn net.Conn) *Client {
 func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := newClient(conn)
 	c.writing.Lock()
-	c.greeted = true
+	c.syncSent = true
 	c.writing.Unlock()
-	hello, err := c.sync()
+	request, err := c.sync()
 	for again := syncAgain; ; again += again / 2 {
 		if err == nil {
-			err = c.write(ctx, hello)
+			err = c.write(ctx, request)
 		}
 		if err != nil {
 			c.Close()
@@ -145,24 +145,24 @@ func (c *Client) sync() ([]byte, error) {
 	return append([]byte{'\n'}, line...), err
 }
 
-// greet puts the sync before the first line.
-func (c *Client) greet(line []byte) ([]byte, error) {
-	if c.greeted {
+// withSync puts the sync before the first line.
+func (c *Client) withSync(line []byte) ([]byte, error) {
+	if c.syncSent {
 		return line, nil
 	}
-	hello, err := c.sync()
+	request, err := c.sync()
 	if err != nil {
 		return nil, err
 	}
-	return append(hello, line...), nil
+	return append(request, line...), nil
 }
 
-// hasGreeted waits for the answer to the sync, if that was just sent, beside what is done.
-func (c *Client) hasGreeted() {
-	if c.greeted {
+// boundSync closes the client where the sync that was just sent has no answer within echoLimit.
+func (c *Client) boundSync() {
+	if c.syncSent {
 		return
 	}
-	c.greeted = true
+	c.syncSent = true
 	c.echo = time.AfterFunc(echoLimit, func() {
 		select {
 		case <-c.synced:
@@ -185,7 +185,7 @@ func (c *Client) send(ctx context.Context, line []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	line, err := c.greet(line)
+	line, err := c.withSync(line)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (c *Client) send(ctx context.Context, line []byte) error {
 		_ = c.conn.SetWriteDeadline(time.Time{})
 	}
 	if err == nil {
-		c.hasGreeted()
+		c.boundSync()
 		return nil
 	}
 	if n > 0 || ctx.Err() == nil {
@@ -260,7 +260,7 @@ func (c *Client) deliver(message Message) {
 func (c *Client) emit(event Event) {
 	event.At = time.Now()
 	if event.Name == EventJoin {
-		c.waits.Store(&event.At)
+		c.joinToldAt.Store(&event.At)
 	}
 	select {
 	case c.events <- event:
@@ -273,9 +273,10 @@ func (c *Client) emit(event Event) {
 // misses the newest ones. The channel is closed when the connection ends.
 func (c *Client) Events() <-chan Event { return c.events }
 
-// Waits is when the guest last told how far an AwaitJoin is; the zero time: never. Nobody has to read its events for that.
-func (c *Client) Waits() time.Time {
-	if at := c.waits.Load(); at != nil {
+// JoinToldAt is when the guest last told how far an AwaitJoin is; the zero time: never. Nobody has to read its events
+// for that.
+func (c *Client) JoinToldAt() time.Time {
+	if at := c.joinToldAt.Load(); at != nil {
 		return *at
 	}
 	return time.Time{}
