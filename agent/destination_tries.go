@@ -149,10 +149,10 @@ func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
 	return m, nil
 }
 
-// findTry is findIncoming for a Turn. One that an earlier try asked for, and that comes late, would lead packets to a
+// findTry is findIncoming for a Try. One that an earlier try asked for, and that comes late, would lead packets to a
 // guest that is not here yet, or away from one that is.
 func (a *Agent) findTry(r *http.Request) (*incoming, error) {
-	var ask talk.Turn
+	var ask talk.Try
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type incoming struct {
 	order  uint64            // its place among those that were admitted; see owed
 	before []migration.Input // what was said while its QEMU answered nobody
 
-	turning sync.Mutex // addresses are led here, or away again, by one call at a time
+	leading sync.Mutex // addresses are led here, or away again, by one call at a time
 
 	expects   atomic.Bool                       // the guest may have told its clients of its next addresses
 	unled     atomic.Bool                       // the source has turned back, and had led no packet here

@@ -207,8 +207,8 @@ func (a *Agent) peerHome(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.turning.Lock()
-	defer m.turning.Unlock()
+	m.leading.Lock()
+	defer m.leading.Unlock()
 	if m.snapshot().Refused() { // it comes late: the guest stays where it is, and what led to it is led there again
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: it was given up on %s, and nothing of it comes home", m.plan.ID, a.config.Host)}
 	}
@@ -229,8 +229,8 @@ func (a *Agent) peerAway(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.turning.Lock()
-	defer m.turning.Unlock()
+	m.leading.Lock()
+	defer m.leading.Unlock()
 	return nil, a.sendAway(r.Context(), m.plan.ID)
 }
 

@@ -23,7 +23,7 @@ func TestLateTurn(t *testing.T) {
 	for _, c := range []struct {
 		ask  any
 		late bool
-	}{{talk.Turn{Epoch: 2}, true}, {talk.Turn{Epoch: 3}, false}, {nil, false}} {
+	}{{talk.Try{Epoch: 2}, true}, {talk.Try{Epoch: 3}, false}, {nil, false}} {
 		for what, done := range map[string]string{"home": "there is none", "away": ""} { // no detour was made, which is asked for then
 			err := link.Call(t.Context(), http.MethodPost, "/v1/migrations/"+plan.ID+"/"+what, c.ask, nil)
 			says := ""
@@ -47,7 +47,7 @@ func TestHomeAfterTheRefusal(t *testing.T) {
 	addr := netip.MustParseAddr("10.2.1.20")
 	place(a, &detour.Detour{ID: plan.ID, Guest: "web", Peer: "paris", Coming: []netstate.Visiting{{Addr: addr}}},
 		&detour.Detour{ID: "m-00000002", Guest: "web", Peer: "paris", Leased: true, Away: []netstate.Away{{Addr: addr, Active: true}}})
-	_, err := a.peerHome(callFrom(t, "paris", plan.ID, talk.Turn{Epoch: 3}))
+	_, err := a.peerHome(callFrom(t, "paris", plan.ID, talk.Try{Epoch: 3}))
 	agenttest.Refused(t, "home", err, migration.CodeUsage, plan.ID, "given up")
 	if d := placed(a, "m-00000002"); len(d.Away) != 1 {
 		t.Errorf("it is led nowhere: %+v", d)

@@ -155,7 +155,7 @@ func (m *outgoing) tryFlip(ctx context.Context) error {
 	}
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on.
-		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", talk.Turn{Epoch: m.plan.Epoch}, nil) }); err != nil {
+		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", talk.Try{Epoch: m.plan.Epoch}, nil) }); err != nil {
 			return err
 		}
 		begun := time.Now()
@@ -291,7 +291,7 @@ func (m *outgoing) drain(ctx context.Context, t *os.File) {
 func (m *outgoing) unflip(ctx context.Context) error {
 	err := m.a.detours.Flip(m.detourID(), false)
 	if m.comesHome() {
-		away := limits.UndoAway.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "away", talk.Turn{Epoch: m.plan.Epoch}, nil) })
+		away := limits.UndoAway.Do(ctx, func(ctx context.Context) error { return m.call(ctx, "away", talk.Try{Epoch: m.plan.Epoch}, nil) })
 		if away != nil {
 			m.keepAway()
 		}

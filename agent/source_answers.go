@@ -48,7 +48,7 @@ func (m *outgoing) askAhead() {
 func (m *outgoing) askExpect() (free bool, err error) {
 	var answer talk.ExpectAnswer
 	err = limits.Expect.Do(m.a.ctx, func(ctx context.Context) error {
-		return m.call(ctx, "expect", talk.Turn{Epoch: m.plan.Epoch}, &answer)
+		return m.call(ctx, "expect", talk.Try{Epoch: m.plan.Epoch}, &answer)
 	})
 	if err != nil {
 		m.a.log.Info("clients are told of the next address once the guest has arrived", "migration", m.plan.ID, "error", err)

@@ -149,7 +149,7 @@ func TestExpected(t *testing.T) {
 	m.work.guest = twoNICGuest(nil)
 	ask := func(epoch uint64) bool {
 		t.Helper()
-		answer, err := a.peerExpect(callFrom(t, "paris", m.plan.ID, talk.Turn{Epoch: epoch}))
+		answer, err := a.peerExpect(callFrom(t, "paris", m.plan.ID, talk.Try{Epoch: epoch}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestExpected(t *testing.T) {
 	if look(); !ask(2) {
 		t.Error("not free, and nobody has it")
 	}
-	if _, err := a.peerExpect(callFrom(t, "paris", m.plan.ID, talk.Turn{Epoch: 1})); err == nil {
+	if _, err := a.peerExpect(callFrom(t, "paris", m.plan.ID, talk.Try{Epoch: 1})); err == nil {
 		t.Error("it was asked by an earlier try, and answered")
 	}
 	m.plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.50/24"), Home: "rome2"}, {Prefix: netip.MustParsePrefix("10.3.1.10/24"), Home: "oslo"}}
@@ -188,7 +188,7 @@ func TestExpected(t *testing.T) {
 		t.Error("free, and the subnet agent leads what it holds")
 	}
 	m.plan.Held, m.work.prepared = nil, talk.Prepared{}
-	_, err := a.peerExpect(callFrom(t, "oslo", m.plan.ID, talk.Turn{Epoch: 2}))
+	_, err := a.peerExpect(callFrom(t, "oslo", m.plan.ID, talk.Try{Epoch: 2}))
 	agenttest.Refused(t, "another host", err, migration.CodeUsage, m.plan.ID)
 	<-taken
 	taken <- true

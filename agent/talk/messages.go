@@ -208,8 +208,8 @@ type ExpectAnswer struct {
 	Free bool `json:"free"` // nobody has taken one, and the guest may tell its clients of them
 }
 
-// Turn asks a destination to lead addresses to its taps, or away again.
-type Turn struct {
+// Try says which try of a migration asks (expect, home, away): one that comes late is refused.
+type Try struct {
 	Epoch uint64 `json:"epoch"` // of the try that asks; 0: an agent of before, which does not say
 }
 
