@@ -28,7 +28,7 @@ func (r *run) evacuate(ctx context.Context, step *scenario.Step) {
 				turns, guests = append(turns, evacuee{Guest: g}), append(guests, g.Name)
 			}
 		}
-		for i, p := range r.turns(guests...) {
+		for i, p := range r.queuedTogether(guests...) {
 			turns[i].place = p
 		}
 		if len(turns) > 0 {

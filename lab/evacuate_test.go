@@ -31,7 +31,7 @@ func TestEvacuationOfASiteWithin(t *testing.T) {
 		}
 		r.w.agents["b"] = anAgent(t, "b", http.NewServeMux())
 		r.w.where["web"] = "a-1"
-		_, done := r.turn("web") // a migration that goes on
+		_, done := r.queued("web") // a migration that goes on
 		r.evacuate(t.Context(), &scenario.Step{Evacuate: &scenario.Evacuate{Host: "a", To: "b"}})
 		r.w.moved("web", at)
 		done()
@@ -74,7 +74,7 @@ func TestEvacuationBesideADeadAgent(t *testing.T) {
 	})
 	r.w.agents["a-1"], r.w.agents["a-2"], r.w.agents["b"] = anAgent(t, "a-1", dead), anAgent(t, "a-2", healthy), anAgent(t, "b", http.NewServeMux())
 	r.w.where["web"], r.w.where["db"] = "a-1", "a-1"
-	_, done := r.turn("web")
+	_, done := r.queued("web")
 	r.evacuate(t.Context(), &scenario.Step{Evacuate: &scenario.Evacuate{Host: "a", To: "b"}})
 	r.w.moved("web", "a-2")
 	done()

@@ -43,9 +43,9 @@ func guestLeaves(t *testing.T, r *run, n int, happens func(call int)) {
 // TestCommandThatEndsItsGuest: a command is not waited for once its guest has ended, and none can be begun there; where
 // the guest is nowhere as it moves, or is booted again, it is.
 func TestCommandThatEndsItsGuest(t *testing.T) {
-	moves, boots := func(r *run) { r.turn("web") }, func(r *run) { r.toBoot("web", nil) }
+	moves, boots := func(r *run) { r.queued("web") }, func(r *run) { r.toBoot("web", nil) }
 	others := func(r *run) {
-		r.begun++ // a flow that begins later, a step some time after a phase, a client on its way
+		r.acts++ // a flow that begins later, a step some time after a phase, a client on its way
 		r.toBoot("db", nil)
 	}
 	arrives := func(r *run, call int) {

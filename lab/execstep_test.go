@@ -164,7 +164,7 @@ func TestCommandsAreAwaited(t *testing.T) {
 			r.zero, r.lastEnd, r.w.scenario.End.AfterLastMigration = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute), 5*time.Second
 			scheduled := make(chan struct{})
 			close(scheduled)
-			r.beginAs(&r.commands, func() {
+			r.backgroundAs(&r.commands, func() {
 				select {
 				case <-time.After(c.takes):
 				case <-t.Context().Done():

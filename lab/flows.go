@@ -15,6 +15,7 @@ import (
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
 	"godwit/migration"
+	"godwit/vm/guest"
 )
 
 // flowTrace is what a flow's samples told, for the picture and the live view.
@@ -102,10 +103,25 @@ func (r *run) iperf3Server(ctx context.Context, t scenario.Traffic) (port uint16
 	} else {
 		command = fmt.Sprintf("for p in /usr/lib/libmptcpwrap.so /usr/lib/*/mptcpize/libmptcpwrap.so.0; do [ -e $p ] && export LD_PRELOAD=$p; done; iperf3 -s -D -p %d || exit 1; ", port) + command
 	}
-	if err := r.exec(ctx, &scenario.Exec{Guest: t.Guest, Command: command}); err != nil {
+	if err := r.askShell(ctx, &scenario.Exec{Guest: t.Guest, Command: command}); err != nil {
 		return 0, fmt.Errorf("await an iperf3 server on port %d in guest %s: %w", port, t.Guest, err)
 	}
 	return port, nil
+}
+
+// askShell runs a short command in a guest; an error tells what it said.
+func (r *run) askShell(ctx context.Context, e *scenario.Exec) error {
+	var out guest.Executed
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := r.w.agentOf(e.Guest).client.CallGuest(ctx, e.Guest, "exec", guest.Exec{Command: e.Command, TimeoutMS: 55000}, &out)
+	if err != nil {
+		return err
+	}
+	if out.Exit != 0 {
+		return fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)
+	}
+	return nil
 }
 
 func clientOf(s *scenario.Scenario, name string) (scenario.Client, bool) {
@@ -128,7 +144,7 @@ func (r *run) startLater(ctx context.Context) {
 			continue
 		}
 		r.starts.Add(1)
-		r.begin(func() {
+		r.background(func() {
 			defer r.starts.Done()
 			err := fmt.Errorf("traffic %s: %w", t.Name, errRunEnded)
 			if r.due(ctx, time.Until(r.zero.Add(t.Start))) {

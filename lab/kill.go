@@ -26,7 +26,7 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 		a := r.w.agents[name]
 		errs = append(errs, a.kill())
 		if k.Restart && a.awaits() {
-			r.begin(func() { r.trouble(step, a.startAgain(ctx, k.RestartAfter)) })
+			r.background(func() { r.trouble(step, a.startAgain(ctx, k.RestartAfter)) })
 		}
 	}
 	return errors.Join(errs...)
@@ -45,7 +45,7 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 	host := r.w.agentOf(k.QEMU)
 	switch {
 	case m == nil && side == "destination" && r.asks(k.QEMU): // its turn will come
-		r.begin(func() {
+		r.background(func() {
 			if m := r.await(ctx, k.QEMU); m != nil {
 				r.trouble(step, r.killOnceThere(ctx, step, r.w.agents[r.resolve(m)], m))
 			} else {
@@ -73,7 +73,7 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 		r.remark(m, step.String()+": it has ended already")
 		return nil
 	}
-	r.begin(func() { r.trouble(step, r.killOnceThere(ctx, step, host, m)) })
+	r.background(func() { r.trouble(step, r.killOnceThere(ctx, step, host, m)) })
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (r *run) killProcess(ctx context.Context, step *scenario.Step, host *hostAg
 		return err
 	}
 	over := r.toBoot(step.Kill.QEMU, host)
-	r.begin(func() {
+	r.background(func() {
 		defer over()
 		r.trouble(step, r.bootAgain(ctx, step.Kill, host))
 	})

@@ -168,7 +168,7 @@ func TestKillBetweenMoves(t *testing.T) {
 			r.queue["web"] = m.done
 		}
 		if test.asked {
-			r.turn("web")
+			r.queued("web")
 		}
 		err := r.kill(t.Context(), &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Side: test.side}})
 		if (err == nil) != (test.want == "") || asked.Load() != test.looks {
@@ -249,7 +249,7 @@ func TestEvacueeThatIsToBootAgain(t *testing.T) {
 		r := aRun()
 		r.w.agents["a"], r.w.where["web"] = &hostAgent{host: topo.Host{Name: "a"}, client: api.NewClient(none), done: gone()}, "a"
 		booted := r.toBoot("web", r.w.agents["a"])
-		byName := map[string]evacuee{"web": {scenario.Guest{Name: "web"}, r.turns("web")[0]}}
+		byName := map[string]evacuee{"web": {scenario.Guest{Name: "web"}, r.queuedTogether("web")[0]}}
 		left := make(chan error, 1)
 		go func() {
 			left <- r.moveChosen(t.Context(), "a", []evacuate.Move{{Guest: "web", To: []evacuate.Destination{{Host: "a"}}}}, byName)

@@ -32,7 +32,7 @@ func TestAbortTooLate(t *testing.T) {
 	if err := r.abort(t.Context(), "web", nil); err == nil {
 		t.Error("no migration was asked for, and nobody says so")
 	}
-	_, done := r.turn("web")
+	_, done := r.queued("web")
 	done()
 	if err := r.abort(t.Context(), "web", nil); err != nil {
 		t.Error(err)
@@ -55,7 +55,7 @@ func TestWhyAnAbortWasRefused(t *testing.T) {
 		t.Error(err)
 	}
 	close(m.done)
-	_, done := r.turn("web")
+	_, done := r.queued("web")
 	done()
 	if err := r.abort(t.Context(), "web", nil); err != nil {
 		t.Error(err)
@@ -73,7 +73,7 @@ func TestAbortOfTheRefused(t *testing.T) {
 	r := aRun()
 	r.hasWeb(t, http.NewServeMux())
 	m := r.newMove(&scenario.Migrate{Guest: "web", To: "a"})
-	_, done := r.turn("web")
+	_, done := r.queued("web")
 	defer done()
 	m.refuse(&migration.Problem{Code: migration.CodeUsage, Text: "it is on a already"})
 	close(m.answered)
@@ -151,7 +151,7 @@ func TestStepsAboutAGuestWhoseTurnComes(t *testing.T) {
 	})
 	r := aRun()
 	r.hasWeb(t, mux)
-	_, done := r.turn("web")
+	_, done := r.queued("web")
 	r.do(t.Context(), &scenario.Step{Abort: &scenario.Abort{Guest: "web"}})
 	r.do(t.Context(), &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Side: "destination"}})
 	time.Sleep(50 * time.Millisecond)

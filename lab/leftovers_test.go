@@ -24,7 +24,7 @@ func TestLeftoversAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, stopReaper, err := begin(t.Context(), s, Options{})
+	r, stopReaper, err := setUp(t.Context(), s, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

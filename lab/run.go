@@ -54,7 +54,7 @@ type run struct {
 	moves    []*move
 	queue    map[string]chan struct{} // by guest: its last requested migration
 	pending  int                      // requested migrations without an outcome
-	begun    int                      // other acts that the run does not end without
+	acts     int                      // other acts that the run does not end without
 	commands int                      // of exec steps, which it awaits for a while
 	changes  []linkChange             // of links that are to be as they were; it awaits those that soon are
 	lastEnd  time.Time                // of migrations; or when a flow began, where that was later
@@ -92,7 +92,7 @@ func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Repor
 			return nil, fmt.Errorf("%w: output directory: %w", ErrUnusable, err)
 		}
 	}
-	r, stopReaper, err := begin(ctx, s, opts)
+	r, stopReaper, err := setUp(ctx, s, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +107,9 @@ func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Repor
 	return rep, r.write(rep)
 }
 
-// begin builds the world of a scenario and gets it to time 0. On error everything is taken
+// setUp builds the world of a scenario and gets it to time 0. On error everything is taken
 // down again; else the caller closes the world.
-func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(), error) {
+func setUp(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(), error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -240,7 +240,7 @@ func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-c
 	seen := time.Now() // that something else was under way
 	for {
 		r.mu.Lock()
-		pending, last, commands := r.pending+r.begun, r.lastEnd, r.commands
+		pending, last, commands := r.pending+r.acts, r.lastEnd, r.commands
 		r.mu.Unlock()
 		if last.IsZero() {
 			last = r.zero
@@ -301,7 +301,7 @@ func (r *run) beforeMove(m *move) {
 	if err != nil {
 		return
 	}
-	r.probe(m.guest, targets(current(info.Addresses)))
+	r.probe(m.guest, targets(goesBy(info.Addresses)))
 }
 
 // finishMove notes what ended with the migration.

@@ -16,7 +16,6 @@ import (
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
 	"godwit/migration"
-	"godwit/vm/guest"
 )
 
 // schedule runs the steps at their times, and starts those that wait for a phase
@@ -59,7 +58,7 @@ func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase, be
 	}
 	steps := r.w.scenario.Steps
 	slices.SortStableFunc(waiting, func(a, b int) int { return cmp.Compare(steps[a].At.Plus, steps[b].At.Plus) })
-	r.begin(func() {
+	r.background(func() {
 		for k, i := range waiting {
 			if !r.due(ctx, time.Until(began.Add(steps[i].At.Plus))) {
 				r.notReached(waiting[k:])
@@ -100,11 +99,11 @@ func (r *run) over() bool {
 	}
 }
 
-// begin does in the background what the run does not end without.
-func (r *run) begin(act func()) { r.beginAs(&r.begun, act) }
+// background does in the background what the run does not end without.
+func (r *run) background(act func()) { r.backgroundAs(&r.acts, act) }
 
-// beginAs counts an act that lasts among those of its kind.
-func (r *run) beginAs(kind *int, act func()) {
+// backgroundAs counts an act that lasts among those of its kind.
+func (r *run) backgroundAs(kind *int, act func()) {
 	r.mu.Lock()
 	*kind++
 	r.mu.Unlock()
@@ -152,9 +151,11 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 		r.queueMigrate(ctx, step)
 	case step.Abort != nil:
 		m := r.about(step, step.Abort.Guest)
-		r.begin(func() { r.trouble(step, r.abort(ctx, step.Abort.Guest, m)) })
-	case step.Move != nil:
-		r.begin(func() { r.trouble(step, r.w.topo.MoveClient(ctx, step.Move.Client, step.Move.To, step.Move.Gap)) })
+		r.background(func() { r.trouble(step, r.abort(ctx, step.Abort.Guest, m)) })
+	case step.MoveClient != nil:
+		r.background(func() {
+			r.trouble(step, r.w.topo.MoveClient(ctx, step.MoveClient.Client, step.MoveClient.To, step.MoveClient.Gap))
+		})
 	case step.Cut != nil:
 		err = r.link(ctx, step.Cut.Site, step.Cut.Uplink, step.Cut.For, done, func(l *wan.Link) { l.Cut = "both" })
 	case step.Degrade != nil:
@@ -162,7 +163,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	case step.Kill != nil:
 		err = r.kill(ctx, step)
 	case step.Exec != nil:
-		r.beginAs(&r.commands, func() { r.trouble(step, r.execStep(ctx, step.Exec)) })
+		r.backgroundAs(&r.commands, func() { r.trouble(step, r.execStep(ctx, step.Exec)) })
 	case step.Evacuate != nil:
 		r.evacuate(ctx, step)
 	}
@@ -193,15 +194,15 @@ type place struct {
 	done   func()
 }
 
-// turn is the next place of a guest.
-func (r *run) turn(guest string) (before <-chan struct{}, done func()) {
-	p := r.turns(guest)[0]
+// queued is the next place of a guest.
+func (r *run) queued(guest string) (before <-chan struct{}, done func()) {
+	p := r.queuedTogether(guest)[0]
 	return p.before, p.done
 }
 
-// turns are the next places of guests that go together, all taken at once: of two who take the same guests' one comes
-// first for each of them, or they would wait for each other.
-func (r *run) turns(guests ...string) (places []place) {
+// queuedTogether are the next places of guests that go together, all taken at once: of two who take the same guests'
+// one comes first for each of them, or they would wait for each other.
+func (r *run) queuedTogether(guests ...string) (places []place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, guest := range guests {
@@ -244,7 +245,7 @@ func (r *run) canMove(ctx context.Context, guest string, before <-chan struct{})
 // queueMigrate begins a migration, after the one of the same guest that is under way, and once the guest has booted
 // again where it is to. Those that need not wait are in the report in the order in which they were due.
 func (r *run) queueMigrate(ctx context.Context, step *scenario.Step) {
-	before, done := r.turn(step.Migrate.Guest)
+	before, done := r.queued(step.Migrate.Guest)
 	var m *move
 	if before == nil && !r.isToBoot(ctx, step.Migrate.Guest) {
 		m = r.newMove(step.Migrate)
@@ -368,18 +369,4 @@ func degrade(d *scenario.Degrade) func(*wan.Link) {
 			l.Loss = *d.Loss
 		}
 	}
-}
-
-func (r *run) exec(ctx context.Context, e *scenario.Exec) error {
-	var out guest.Executed
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	err := r.w.agentOf(e.Guest).client.CallGuest(ctx, e.Guest, "exec", guest.Exec{Command: e.Command, TimeoutMS: 55000}, &out)
-	if err != nil {
-		return err
-	}
-	if out.Exit != 0 {
-		return fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)
-	}
-	return nil
 }

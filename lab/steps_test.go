@@ -123,7 +123,7 @@ func TestInterruptedRun(t *testing.T) {
 func TestEvacuationWithoutATurn(t *testing.T) {
 	r := aRun()
 	r.hasWeb(t, http.NewServeMux())
-	_, done := r.turn("web") // a migration that goes on
+	_, done := r.queued("web") // a migration that goes on
 	defer done()
 	r.evacuate(t.Context(), &scenario.Step{Evacuate: &scenario.Evacuate{Host: "a", To: "a"}})
 	close(r.ending)
@@ -146,7 +146,7 @@ func TestEvacuationOfNobody(t *testing.T) {
 	}
 	told = nil
 	r.hasWeb(t, http.NewServeMux())
-	_, done := r.turn("web") // a migration that goes on
+	_, done := r.queued("web") // a migration that goes on
 	r.evacuate(t.Context(), step)
 	close(r.ending)
 	done()
@@ -170,7 +170,7 @@ func TestTurnsAreTakenTogether(t *testing.T) {
 	for i := range first {
 		both.Go(func() {
 			<-start
-			for _, p := range r.turns(guests...) {
+			for _, p := range r.queuedTogether(guests...) {
 				if p.before == nil {
 					first[i]++
 				}
@@ -196,7 +196,7 @@ func TestOrderOfLaterMoves(t *testing.T) {
 	r.hasWeb(t, mux)
 	r.w.where["db"] = "a"
 	for _, guest := range []string{"web", "db"} {
-		_, done := r.turn(guest)
+		_, done := r.queued(guest)
 		done()
 	}
 	for range 100 {

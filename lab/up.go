@@ -55,7 +55,7 @@ type StandingClient struct {
 // and keeps it until ctx ends; with steps they are carried out meanwhile. Then, and when
 // anything fails, everything is taken down. The error says what failed or was left.
 func Up(ctx context.Context, s *scenario.Scenario, opts Options, steps bool, ready func(Standing)) error {
-	r, stopReaper, err := begin(ctx, s, opts)
+	r, stopReaper, err := setUp(ctx, s, opts)
 	if err != nil {
 		return err
 	}

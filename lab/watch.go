@@ -248,11 +248,11 @@ func (r *run) reportOf(ctx context.Context, m *move, e record.Event) (record.Rep
 func asked(since migration.EventName, rep *record.Report) []netip.Addr {
 	switch {
 	case since == migration.HandoverDone && rep.Network == "tunnel": // also where the handover failed, and the next one was taken back
-		return targets(current(rep.Old))
+		return targets(goesBy(rep.Old))
 	case since == migration.HandoverDone:
 		return targets(rep.Next)
 	}
-	return targets(current(rep.Old), rep.Next)
+	return targets(goesBy(rep.Old), rep.Next)
 }
 
 // resolve is the host that a move goes to, as the agent chose it.
@@ -269,9 +269,9 @@ func (r *run) resolve(m *move) string {
 	return m.to
 }
 
-// current are the addresses that a guest goes by: the first of each family, of where its first one is from. The
+// goesBy are the addresses that a guest goes by: the first of each family, of where its first one is from. The
 // others are of earlier stays, which tunnels keep.
-func current(held []migration.Address) (out []migration.Address) {
+func goesBy(held []migration.Address) (out []migration.Address) {
 	for _, a := range held {
 		if a.Home == held[0].Home && !slices.ContainsFunc(out, func(o migration.Address) bool { return o.Prefix.Addr().Is4() == a.Prefix.Addr().Is4() }) {
 			out = append(out, a)

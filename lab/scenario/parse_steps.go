@@ -88,7 +88,7 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 		}
 	case "move":
 		if o, ok := f.object(n, kind, []string{"client", "to", "gap"}); ok && o.need("client", "to") {
-			s.Move = f.readMove(o, s.At.earliest())
+			s.MoveClient = f.readMoveClient(o, s.At.earliest())
 		}
 	case "cut":
 		s.Cut = f.readCut(n)
@@ -107,9 +107,9 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 	}
 }
 
-// readMove reads where a client goes, which must have arrived before the end.
-func (f *file) readMove(o *object, at time.Duration) *Move {
-	m := &Move{
+// readMoveClient reads where a client goes, which must have arrived before the end.
+func (f *file) readMoveClient(o *object, at time.Duration) *MoveClient {
+	m := &MoveClient{
 		Client: o.known("client", "client", f.clients),
 		To:     o.known("to", "place", union(f.sites, []string{Internet})),
 		Gap:    o.duration("gap", 0),

@@ -60,7 +60,7 @@ func TestContractExample(t *testing.T) {
 		Traffic: []Traffic{{Name: "ticks", Client: "phone", Guest: "web", Kind: "ticks", Every: 10 * time.Millisecond, Connections: 1, Family: "v4"}},
 		Steps: []Step{
 			{At: At{Time: 3 * time.Second}, Migrate: &Migrate{Guest: "web", To: "sanjose", Mode: "auto", Transfer: "auto", Network: "mptcp", Downtime: 300 * time.Millisecond}, Line: 16},
-			{At: At{Time: 20 * time.Second}, Move: &Move{Client: "phone", To: "sanjose", Gap: 5 * time.Second}, Line: 19},
+			{At: At{Time: 20 * time.Second}, MoveClient: &MoveClient{Client: "phone", To: "sanjose", Gap: 5 * time.Second}, Line: 19},
 			{At: At{Time: 30 * time.Second}, Exec: &Exec{Guest: "web", Command: "…"}, Line: 20},
 			{At: At{Guest: "web", Phase: "copy", Plus: 500 * time.Millisecond}, Cut: &Cut{Site: "montreal", Uplink: "public", For: 5 * time.Second}, Line: 17},
 			{At: At{Guest: "web", Phase: "switch"}, Kill: &Kill{Agent: "montreal", RestartAfter: time.Second, Restart: true}, Line: 18},

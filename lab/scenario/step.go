@@ -11,16 +11,16 @@ var Phases = []string{"check", "prepare", "seed", "copy", "switch", "handover", 
 
 // Step is one thing that happens in a run. Exactly one of its pointers is set.
 type Step struct {
-	At       At
-	Migrate  *Migrate
-	Abort    *Abort
-	Move     *Move
-	Cut      *Cut
-	Degrade  *Degrade
-	Kill     *Kill
-	Exec     *Exec
-	Evacuate *Evacuate
-	Line     int // in the file, for messages
+	At         At
+	Migrate    *Migrate
+	Abort      *Abort
+	MoveClient *MoveClient
+	Cut        *Cut
+	Degrade    *Degrade
+	Kill       *Kill
+	Exec       *Exec
+	Evacuate   *Evacuate
+	Line       int // in the file, for messages
 }
 
 // At is when a step is due: at Time after time 0, or, where Guest is set, Plus
@@ -66,8 +66,8 @@ type Migrate struct {
 // Abort calls a guest's migration off.
 type Abort struct{ Guest string }
 
-// Move takes a client to another place: off at once, on again after Gap.
-type Move struct {
+// MoveClient takes a client to another place: off at once, on again after Gap.
+type MoveClient struct {
 	Client string
 	To     string // a site's name, or Internet
 	Gap    time.Duration
@@ -122,8 +122,8 @@ func (s Step) String() string {
 		return fmt.Sprintf("migrate %s to %s", s.Migrate.Guest, s.Migrate.To)
 	case s.Abort != nil:
 		return "abort " + s.Abort.Guest
-	case s.Move != nil:
-		return fmt.Sprintf("move %s to %s", s.Move.Client, s.Move.To)
+	case s.MoveClient != nil:
+		return fmt.Sprintf("move %s to %s", s.MoveClient.Client, s.MoveClient.To)
 	case s.Cut != nil:
 		return "cut " + s.Cut.Site + "/" + s.Cut.Uplink + lasting(s.Cut.For)
 	case s.Degrade != nil:
