@@ -67,7 +67,7 @@ func TestAbortOfOneThatBeginsAgain(t *testing.T) {
 	m.log = log
 	m.inbox <- migration.Input{Kind: migration.Abort}
 	begun := time.Now()
-	in, stop := m.await(ctx, migration.UndoPrepareThere)
+	in, stop := m.performUnlessTold(ctx, migration.UndoPrepareThere)
 	if took := time.Since(begun); in.Kind != migration.Fault || stop || m.calledOff == nil || took > limits.SendBack.For/2 {
 		t.Errorf("%+v, %v, called off %v, after %v", in, stop, m.calledOff, took)
 	}

@@ -124,11 +124,11 @@ func (m *incoming) stepAll(ctx context.Context, queue []migration.Input, cancel 
 			m.a.log.Warn("migration", "id", m.plan.ID, "error", err)
 		}
 		if errors.Is(err, errUnwritten) {
-			m.tellAgain(ctx, in)
+			m.repeatInput(ctx, in)
 		}
 		if m.startsInVain(in) {
 			cancel() // what came of it decides, and then this
-			m.tellAgain(ctx, in)
+			m.repeatInput(ctx, in)
 		}
 		if all = append(all, effects...); slices.Contains(effects, migration.SendBack) {
 			cancel() // what is under way is not wanted any more
@@ -140,9 +140,9 @@ func (m *incoming) stepAll(ctx context.Context, queue []migration.Input, cancel 
 // errUnwritten says that an input was not acted upon, as the journal did not take what it makes.
 var errUnwritten = errors.New("it could not be journalled")
 
-// tellAgain tells the machine once more, a moment later, what nobody else repeats: such as that the
+// repeatInput tells the machine once more, a moment later, what nobody else repeats: such as that the
 // guest could not be started, which its source waits to hear.
-func (m *incoming) tellAgain(ctx context.Context, in migration.Input) {
+func (m *incoming) repeatInput(ctx context.Context, in migration.Input) {
 	switch in.Kind {
 	case migration.Abort, migration.AskRefusal, migration.Released, migration.Disown:
 		return // who asks for it asks on

@@ -95,7 +95,7 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 		}
 		var stop bool
 		begun := time.Now()
-		if pending, stop = m.await(ctx, effects[0]); stop {
+		if pending, stop = m.performUnlessTold(ctx, effects[0]); stop {
 			return
 		}
 		if m.calledOff != nil {
@@ -131,9 +131,9 @@ func (m *outgoing) next(ctx context.Context) (migration.Input, error) {
 	}
 }
 
-// await performs effect and returns what came of it; an abort or the guest's end
+// performUnlessTold performs effect and returns what came of it; an abort or the guest's end
 // ends the effect first, and is returned in its stead.
-func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migration.Input, stop bool) {
+func (m *outgoing) performUnlessTold(ctx context.Context, effect migration.Effect) (in migration.Input, stop bool) {
 	effectCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	result := make(chan error, 1)

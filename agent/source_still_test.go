@@ -244,7 +244,7 @@ func TestCalledOffBeforeItsStop(t *testing.T) {
 	m.state = sourceDoing(t, migration.Pause)
 	m.guest.RunsIn(obeying{machine})
 	m.inbox <- migration.Input{Kind: migration.Abort, Problem: &migration.Problem{Code: migration.CodeAsked}}
-	in, _ := m.await(t.Context(), migration.Pause)
+	in, _ := m.performUnlessTold(t.Context(), migration.Pause)
 	machine.becomes(vm.Paused, "STOP")
 	turned, _, err := m.state.Step(in)
 	if err != nil || slices.Contains(turned.Undo, migration.Resume) {
@@ -260,7 +260,7 @@ func TestTooLateForItsStop(t *testing.T) {
 	m, machine := restlessGuest(t)
 	m.state = sourceDoing(t, migration.Pause)
 	m.guest.RunsIn(obeying{machine})
-	if in, _ := m.await(t.Context(), migration.Pause); !in.Stood || in.Problem.Code != migration.CodeTimeout {
+	if in, _ := m.performUnlessTold(t.Context(), migration.Pause); !in.Stood || in.Problem.Code != migration.CodeTimeout {
 		t.Errorf("%+v", in)
 	}
 }
@@ -273,7 +273,7 @@ func TestStoodWhileItIsCalledOff(t *testing.T) {
 	machine.before = func() {
 		m.inbox <- migration.Input{Kind: migration.Abort, Problem: &migration.Problem{Code: migration.CodeAsked}}
 	}
-	if in, stop := m.await(t.Context(), migration.Pause); stop || !in.Stood {
+	if in, stop := m.performUnlessTold(t.Context(), migration.Pause); stop || !in.Stood {
 		t.Errorf("%+v, %v", in, stop)
 	}
 }
