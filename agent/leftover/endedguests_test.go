@@ -39,7 +39,7 @@ func TestEndedGuests(t *testing.T) {
 }
 
 // TestCleanLeavesDisksOfTheEnded: the disks of a guest that has ended here are its, though it had left before, as long
-// as what it was is kept; where that cannot be read, all may be its.
+// as what it was is kept; where that cannot be read, all may be its, and nothing but disks.
 func TestCleanLeavesDisksOfTheEnded(t *testing.T) {
 	h := newHost(t)
 	disk := h.write("disks/gone-2-disk0.raw", "of a guest that left, and came back by hand")
@@ -55,7 +55,9 @@ func TestCleanLeavesDisksOfTheEnded(t *testing.T) {
 	}
 	is("kept", func(t Thing) bool { return t.Owner == "guest gone, which has ended" })
 	h.must(os.WriteFile(kept, []byte("{"), 0o600))
-	is("unread", func(t Thing) bool { return t.Stays == sealedWords })
+	is("unread", func(t Thing) bool { return t.Stays == endedWords })
+	h.must(os.MkdirAll(filepath.Join(h.config.Run, "guests", "old-1"), 0o700))
+	h.want("cleaned with it unread", names(h.clean(), func(Thing) bool { return true }), "guest old-1")
 	h.must(statefile.Write(filepath.Join(h.config.State, "guests", "gone.json"), care.Held{Description: d, Epoch: 4, Dir: filepath.Join(h.config.Run, "guests", "gone-4")}))
 	is("here again", func(t Thing) bool { return t.Owner == "guest gone" })
 	h.must(os.Remove(filepath.Join(h.config.State, "guests", "gone.json")))

@@ -26,7 +26,10 @@ import (
 	"godwit/vm/qemu"
 )
 
-const sealedWords = "a journal, the file of a guest, of one that has ended, or of detours here cannot be read, and it may own this"
+const (
+	sealedWords = "a journal, the file of a guest or of detours here cannot be read, and it may own this"
+	endedWords  = "what a guest was that has ended here cannot be read, and this may be its disk"
+)
 
 // owned gives a thing its owner: a migration of its guest that is under way may own
 // what no record names yet.
@@ -39,6 +42,9 @@ func (o *owners) owned(t Thing, owner string) Thing {
 	}
 	if t.Owner == "" && o.sealed && (t.Stays == "" || t.uncared) { // it may be a guest's that is well: nobody is to end that
 		t.Stays, t.uncared = sealedWords, false
+	}
+	if t.Owner == "" && t.Stays == "" && t.Kind == Disk && o.endedUnread { // it has nothing else here
+		t.Stays = endedWords
 	}
 	return t
 }

@@ -30,6 +30,8 @@ type owners struct {
 	sealed     bool                     // something cannot be read: what it owns is not known
 	history    map[string][]ended       // by guest; nil: not read yet
 	unread     error                    // why it has none
+
+	endedUnread bool // it is not known which disks all of the guests had that have ended here
 }
 
 // underWay is what matters here of a journal's last record, of either side.
@@ -168,7 +170,7 @@ func (o *owners) readEnded(dir string) error {
 	for _, path := range paths {
 		var e care.Ended
 		err := statefile.Read(path, &e)
-		o.sealed = o.sealed || err != nil && !errors.Is(err, fs.ErrNotExist)
+		o.endedUnread = o.endedUnread || err != nil && !errors.Is(err, fs.ErrNotExist)
 		if err != nil {
 			continue
 		}
