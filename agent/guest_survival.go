@@ -65,7 +65,7 @@ func (m *incoming) survive(ctx context.Context) {
 	after := before
 	if before.err == nil && !o.Keeps {
 		after = <-listConnections(ctx, g, record.Begun(slices.Concat(o.Held, o.Next), before.List))
-		o.Beside = beside(ctx, g, after.List, slices.Concat(o.Held, o.Next))
+		o.Beside = beside(ctx, g, after.List, m.plan.Held, m.plan.Next)
 	}
 	s := &record.Survival{Connections: []record.Survivor{}}
 	if err := cmp.Or(before.err, after.err); err != nil {
@@ -79,9 +79,10 @@ func (m *incoming) survive(ctx context.Context) {
 	m.rec.Edit(func(r *record.Report) { r.Survival = s })
 }
 
-// beside are the addresses of a guest's NICs that no migration of it touches, as one to a network of its own. It is
-// asked for them where one of these connections works on an address that is none of known.
-func beside(ctx context.Context, g *guests.Guest, all []guest.Connection, known []netip.Addr) map[netip.Addr]bool {
+// beside are the addresses of a guest's NICs that its migration from old to next addresses does not touch, as one to a
+// network of its own. It is asked for them where one of these connections works on another address than those.
+func beside(ctx context.Context, g *guests.Guest, all []guest.Connection, old, next []migration.Address) map[netip.Addr]bool {
+	known := migration.Bare(slices.Concat(old, next))
 	elsewhere := func(w netip.AddrPort) bool { return !slices.Contains(known, w.Addr()) }
 	if !slices.ContainsFunc(all, func(c guest.Connection) bool { return slices.ContainsFunc(c.Working, elsewhere) }) {
 		return nil
@@ -90,7 +91,7 @@ func beside(ctx context.Context, g *guests.Guest, all []guest.Connection, known 
 	if err != nil {
 		return nil
 	}
-	return handed.Beside(g.Held().Description, info, known)
+	return handed.Beside(g.Held().Description, info, old, next)
 }
 
 // homesOf are those of a guest's addresses that are at home here by now.
@@ -138,7 +139,7 @@ func (a *Agent) followSurvival(ctx context.Context, g *guests.Guest, d detour.De
 		kept = append(kept, stay...)
 	}
 	s.Follow(all.List, flows, next, kept, home, now)
-	s.FollowBeside(all.List, stay, beside(ctx, g, s.Left(all.List), known))
+	s.FollowBeside(all.List, stay, beside(ctx, g, s.Left(all.List), rep.Old, rep.Next))
 	if before[migration.Tunnelled] != s.Tunnelled || last && len(kept) > 0 { // by where their ends are it is judged who is lost (settleSurvival)
 		a.records.Amend(id, func(r *record.Report) { r.Survival = s })
 		a.became(rep, before)

@@ -301,8 +301,9 @@ func TestThirdNIC(t *testing.T) {
 	}
 }
 
-// TestNoThirdNIC: a device that lies over the guest's NICs, or has an address that the migration knows of, is no NIC
-// that it leaves as it is: a connection that works by that alone is lost with the old address.
+// TestNoThirdNIC: a device that lies over the guest's NICs, or has an address that the migration knows of, or one of the
+// subnet which the guest left, as VRRP's, is no NIC that it leaves as it is: a connection that works by that alone is
+// lost with the old address.
 func TestNoThirdNIC(t *testing.T) {
 	old, next, other := netip.MustParseAddrPort("10.1.1.10:80"), netip.MustParseAddrPort("10.2.1.10:80"), netip.MustParseAddrPort("[fd00::10]:80")
 	for name, c := range map[string]struct {
@@ -312,8 +313,9 @@ func TestNoThirdNIC(t *testing.T) {
 		"a bridge, by the old address":  {guest.NIC{MAC: "9a:00:00:00:00:01", Above: true}, old},
 		"a bridge, by one of its own":   {guest.NIC{MAC: "9a:00:00:00:00:01", Above: true}, other},
 		"a macvlan, by the old address": {guest.NIC{MAC: "9a:00:00:00:00:01"}, old},
+		"a macvlan, by one beside that": {guest.NIC{MAC: "00:00:5e:00:01:07"}, netip.MustParseAddrPort("10.1.1.100:80")},
 	} {
-		for _, p := range []netip.AddrPort{old, next, other} {
+		for _, p := range []netip.AddrPort{old, next, other, c.works} {
 			c.nic.Addrs = append(c.nic.Addrs, netip.PrefixFrom(p.Addr(), 24))
 		}
 		all := []guest.Connection{

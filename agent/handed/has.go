@@ -30,14 +30,18 @@ func OwnNIC(d config.Description, mac string) bool {
 	return slices.ContainsFunc(d.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, mac) })
 }
 
-// Beside are the addresses that a guest has on NICs which no migration of it touches: those of none that d names, but
-// for devices that lie over others, as over which is not said, and for what is known of a migration of it: such a
-// device may have that from a NIC which moves, under a MAC of its own (macvlan).
-func Beside(d config.Description, info guest.Info, known []netip.Addr) map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
+// Beside are the addresses that a guest has on NICs which its migration from old to next addresses does not touch: those
+// of none that d names, but for devices that lie over others, as over which is not said, for these addresses, and for
+// what is of a subnet that it left: a device may have such from a NIC which moves, under a MAC of its own (macvlan).
+func Beside(d config.Description, info guest.Info, old, next []migration.Address) map[netip.Addr]bool {
+	known, out := migration.Bare(slices.Concat(old, next)), map[netip.Addr]bool{}
+	in := func(of []migration.Address, addr netip.Addr) bool {
+		return slices.ContainsFunc(of, func(a migration.Address) bool { return a.Prefix.Contains(addr) })
+	}
 	for _, nic := range info.NICs {
 		for _, p := range nic.Addrs {
-			if !nic.Above && !OwnNIC(d, nic.MAC) && !slices.Contains(known, p.Addr()) {
+			left := slices.Contains(known, p.Addr()) || in(old, p.Addr()) && !in(next, p.Addr())
+			if !nic.Above && !OwnNIC(d, nic.MAC) && !left {
 				out[p.Addr()] = true
 			}
 		}
