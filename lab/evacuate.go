@@ -16,7 +16,7 @@ import (
 
 // evacuate moves every guest that is on the host, or the site's hosts, when the step is
 // due, each after its migrations that were asked for before; chosen as `godwit evacuate`
-// chooses, and as many at once.
+// chooses, and as many at once. Those that are to boot again go after the others, which do not wait for that.
 func (r *run) evacuate(ctx context.Context, step *scenario.Step) {
 	names := r.w.scenario.Hosts(step.Evacuate.Host)
 	nobody := true
@@ -28,12 +28,21 @@ func (r *run) evacuate(ctx context.Context, step *scenario.Step) {
 				turns, guests = append(turns, evacuee{Guest: g}), append(guests, g.Name)
 			}
 		}
+		var first, last []evacuee
 		for i, p := range r.queuedTogether(guests...) {
-			turns[i].place = p
+			if turns[i].place = p; r.isToBoot(ctx, guests[i]) {
+				last = append(last, turns[i])
+			} else {
+				first = append(first, turns[i])
+			}
 		}
 		if len(turns) > 0 {
 			nobody = false
-			r.wg.Go(func() { r.trouble(step, r.evacuateHost(ctx, host, step.Evacuate.To, names, turns)) })
+			r.wg.Go(func() {
+				for _, those := range [][]evacuee{first, last} {
+					r.trouble(step, r.evacuateHost(ctx, host, step.Evacuate.To, names, those))
+				}
+			})
 		}
 	}
 	if nobody {

@@ -2,11 +2,15 @@ package lab
 
 import (
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/lab/scenario"
+	"godwit/lab/topo"
 )
 
 // TestEvacuationOfASiteWithin: a guest that goes from one host of a site to another before its turn is at the site
@@ -85,4 +89,30 @@ func TestEvacuationBesideADeadAgent(t *testing.T) {
 	if len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "guests on a-1 stay: ") {
 		t.Errorf("troubles %q", r.troubles)
 	}
+}
+
+// TestEvacuationBesideAGuestThatIsToBootAgain: it keeps no other back until it has booted, and leaves then.
+func TestEvacuationBesideAGuestThatIsToBootAgain(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.sock")
+	synctest.Test(t, func(t *testing.T) {
+		r := aRun()
+		r.w.scenario.Guests = append(r.w.scenario.Guests, scenario.Guest{Name: "db", Site: "a"})
+		r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a"}, client: api.NewClient(none), done: gone()} // which has nobody to ask: that is told
+		r.w.where["web"], r.w.where["db"] = "a", "a"
+		left := func(want int) {
+			t.Helper()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if len(r.troubles) != want || r.pending != 2-want {
+				t.Errorf("%d guests are to come, troubles %q; want %d", r.pending, r.troubles, want)
+			}
+		}
+		booted := r.toBoot("web", r.w.agents["a"])
+		r.evacuate(t.Context(), &scenario.Step{Evacuate: &scenario.Evacuate{Host: "a", To: "a"}})
+		time.Sleep(time.Minute)
+		left(1)
+		booted()
+		r.wg.Wait()
+		left(2)
+	})
 }
