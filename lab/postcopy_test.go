@@ -71,6 +71,11 @@ func (p *trial) followsSlowly(from string, req migration.Request) (id string) {
 // slows is the hook by which that waits.
 const slows = "10-slows"
 
+// waitsForSlows has an agent wait for that hook.
+func waitsForSlows(_ string, c *config.Config) {
+	c.Hooks.Files = []hook.File{{Name: slows, Timeout: time.Minute}}
+}
+
 // holdsPages has no page come any more of a migration to a host, until it is limited otherwise: some are missing there
 // then.
 func (p *trial) holdsPages(from, to, id string) {
@@ -92,9 +97,7 @@ func (p *trial) patterns(host, name string) {
 // TestPostcopyOutlivesAgents kills agents in the middle of post-copy, as a guest goes there
 // and back. It ends whole at the destination each time, and its connection survives.
 func TestPostcopyOutlivesAgents(t *testing.T) {
-	p := newTrial(t, postcopyWorld, func(_ string, c *config.Config) {
-		c.Hooks.Files = []hook.File{{Name: slows, Timeout: time.Minute}}
-	})
+	p := newTrial(t, postcopyWorld, waitsForSlows)
 	p.ticks("phone", "web")
 	from, to := "montreal", "sanjose"
 	kill := func(hosts ...string) {

@@ -7,18 +7,19 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent/config"
 	"godwit/migration"
 )
 
 // TestPostcopyOutlivesSourceQEMU kills the source's QEMU in post-copy: its agent has read all that is missing, and the
 // guest ends whole at the destination.
 func TestPostcopyOutlivesSourceQEMU(t *testing.T) {
-	p := newTrial(t, postcopyWorld, func(string, *config.Config) {})
+	p := newTrial(t, postcopyWorld, waitsForSlows)
 	p.ticks("phone", "web")
-	id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "postcopy", Transfer: "lanes", Downtime: 200 * time.Millisecond})
+	id := p.followsSlowly("montreal", migration.Request{Guest: "web", To: "sanjose", Mode: "postcopy", Transfer: "lanes", Downtime: 200 * time.Millisecond})
 	before := p.starves("sanjose", id, 1000)
+	p.holdsPages("montreal", "sanjose", id)
 	p.killsQEMU("montreal")
+	p.must(p.leader().SetBandwidth(t.Context(), id, 0))
 	rep := p.ends(id, 90*time.Second)
 	t.Logf("%+v; when it was hurt %+v; notes %q", rep.PostCopy, before.PostCopy, rep.Notes)
 	if rep.Outcome != migration.Completed {
@@ -40,10 +41,11 @@ func (p *trial) killsQEMU(host string) {
 func TestPostcopyLosesGuest(t *testing.T) {
 	for _, hurt := range []string{"montreal", "sanjose"} {
 		t.Run("and the agent of "+hurt, func(t *testing.T) {
-			p := newTrial(t, strings.Replace(postcopyWorld, "160MiB,", "160MiB, disk: 16MiB,", 1), func(string, *config.Config) {})
+			p := newTrial(t, strings.Replace(postcopyWorld, "160MiB,", "160MiB, disk: 16MiB,", 1), waitsForSlows)
 			p.w.keepsDisks("web", "montreal", "sanjose")
-			id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "postcopy", Transfer: "lanes", Downtime: 200 * time.Millisecond})
+			id := p.followsSlowly("montreal", migration.Request{Guest: "web", To: "sanjose", Mode: "postcopy", Transfer: "lanes", Downtime: 200 * time.Millisecond})
 			p.starves("sanjose", id, 1000)
+			p.holdsPages("montreal", "sanjose", id)
 			p.killsQEMU("montreal")
 			p.must(p.w.agents[hurt].kill())
 			time.Sleep(time.Second)
