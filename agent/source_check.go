@@ -85,6 +85,9 @@ func (m *outgoing) checkGuest(ctx context.Context) error {
 			return m.problem(migration.CodeCapacity, "%s", why)
 		}
 	}
+	if err := m.roomToSpill(); err != nil {
+		return err
+	}
 	if err := m.askGuest(ctx); err != nil {
 		return err
 	}
