@@ -53,8 +53,8 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *
 	case m.plan.Mode == "hybrid" && !m.readAhead():
 		return policy.Wait
 	}
-	why := fmt.Sprintf("after %.1f s the guest writes %.1f MB/s, the paths carry %.1f MB/s, and %.1f MB are left, a pause of %v: the downtime budget of %v is not met by copying first",
-		look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, look.Downtime(copying.RTT).Round(time.Millisecond), m.plan.Downtime)
+	why := fmt.Sprintf("after %.1f s the guest %s, the paths carry %.1f MB/s, and %.1f MB are left, a pause of %v: the downtime budget of %v is not met by copying first",
+		look.At.Seconds(), m.writes(look), float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, look.Downtime(copying.RTT).Round(time.Millisecond), m.plan.Downtime)
 	if m.plan.Mode == "postcopy" {
 		why = fmt.Sprintf("mode postcopy: all was read once after %.1f s, and %.1f MB are left", look.At.Seconds(), float64(look.Remaining)/1e6)
 	}

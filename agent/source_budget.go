@@ -56,8 +56,8 @@ func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
 		}
 	}
 	return m.problem(migration.CodeBudget,
-		"the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, %s%s%s; %s",
-		m.plan.Downtime, float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6,
+		"the downtime budget of %v cannot be met: it %s, the paths carry %.1f MB/s, %s%s%s; %s",
+		m.plan.Downtime, m.writes(look), float64(look.Goodput)/1e6,
 		foreseen(look, copying), way, m.throttleWords(), cures)
 }
 
@@ -73,8 +73,8 @@ func (m *outgoing) seeBarely(look policy.Look, copying *policy.Copying) {
 	if m.work.mayFollow {
 		next, cures = "begun again with mode hybrid", ""
 	}
-	m.rec.Note(fmt.Sprintf("what is left to copy gets no less: the guest writes %.1f MB/s, the paths carry %.1f MB/s, %s, and the downtime budget is %v%s: it is copied on until that is met by chance, or %s, after %v at the earliest%s",
-		float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, foreseen(look, copying), m.plan.Downtime, m.throttleWords(), next, copying.Limit.Round(time.Second), cures))
+	m.rec.Note(fmt.Sprintf("what is left to copy gets no less: the guest %s, the paths carry %.1f MB/s, %s, and the downtime budget is %v%s: it is copied on until that is met by chance, or %s, after %v at the earliest%s",
+		m.writes(look), float64(look.Goodput)/1e6, foreseen(look, copying), m.plan.Downtime, m.throttleWords(), next, copying.Limit.Round(time.Second), cures))
 }
 
 // foreseen is the shortest pause there would have been, and whether it is the hosts that were waited for.

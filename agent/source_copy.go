@@ -189,7 +189,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			return nil
 		}
 		look.At, look.Pause = at, policy.Pause(p.Throttled, vm.ThrottleRuns)
-		m.work.rounds.See(look.At, p.Rounds)
+		m.seeRound(&look, p.Rounds)
 		copying.Limit = m.copyLimit(paths) // the bandwidth may have been lowered, or lifted
 		if time.Since(told) > progressEvery {
 			told = time.Now()
@@ -203,7 +203,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		}
 		switch m.handEarly(look, verdict, &copying) {
 		case policy.Wait:
-			if err := m.throttle(ctx, &copying, look, p.Throttled); err != nil {
+			if err := m.throttle(ctx, &copying, look, p); err != nil {
 				return err
 			}
 			m.seeBarely(look, &copying)
@@ -215,6 +215,15 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			m.tellCopy(p, look)
 			return m.cannotFit(look, &copying)
 		}
+	}
+}
+
+// seeRound sees which round it is. Where nobody knows the guest's pages but QEMU, that tells whether it knows how much
+// the guest writes.
+func (m *outgoing) seeRound(look *policy.Look, round int64) {
+	m.work.rounds.See(look.At, round)
+	if (m.work.lanes == nil || m.opaque()) && !m.work.rounds.Counts() {
+		look.DirtyRate = 0
 	}
 }
 

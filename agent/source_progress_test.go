@@ -39,8 +39,46 @@ func TestTimeLeftOfAGuestThatWrites(t *testing.T) {
 		m, _ := budgeted(t, c.mode, 300*time.Millisecond, 20*time.Millisecond)
 		m.work.dirtyRate, m.work.lanes = c.checked, c.lanes
 		look := policy.Look{Remaining: 9e6, Goodput: 10e6, DirtyRate: c.dirty}
-		if got := m.progressOf(vm.Progress{Remaining: 9e6, DirtyRate: c.dirty}, look).LeftS; got != c.want {
-			t.Errorf("%s: %v s left, want %v", name, got, c.want)
+		told := m.progressOf(vm.Progress{Remaining: 9e6, DirtyRate: 1 << 40}, look)
+		if told.LeftS != c.want {
+			t.Errorf("%s: %v s left, want %v", name, told.LeftS, c.want)
 		}
+		if c.dirty == 0 && told.DirtyRate != nil || c.dirty != 0 && (told.DirtyRate == nil || *told.DirtyRate != c.dirty) {
+			t.Errorf("%s: it writes %v, want %d", name, told.DirtyRate, c.dirty)
+		}
+	}
+}
+
+// TestDirtyRateIsOfLongRounds: QEMU counts a page in each of its rounds. Where nobody else knows the guest's pages,
+// what it counted in rounds of milliseconds is told to nobody.
+func TestDirtyRateIsOfLongRounds(t *testing.T) {
+	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+	m.plan.Transfer = "qemu-tcp"
+	const inLong, inShort = 16e6, 62e6
+	for _, c := range []struct {
+		at      time.Duration
+		round   int64
+		counted int64
+		want    int64
+	}{
+		{time.Second, 1, 0, 0},
+		{20 * time.Second, 2, inLong, inLong},
+		{22 * time.Second, 2, inLong, inLong},
+		{23 * time.Second, 3, inLong, inLong},
+		{23010 * time.Millisecond, 4, inLong, 0},
+		{24 * time.Second, 90, inShort, 0},
+		{26 * time.Second, 91, inLong, inLong},
+	} {
+		look := policy.Look{At: c.at, DirtyRate: c.counted}
+		if m.seeRound(&look, c.round); look.DirtyRate != c.want {
+			t.Errorf("after %v, round %d: %d bytes per second, want %d", c.at, c.round, look.DirtyRate, c.want)
+		}
+	}
+	if got := m.writes(policy.Look{}); got != "writes (how much is not known)" {
+		t.Error(got)
+	}
+	m.work.dirtyRate = 5e6 // as the check measured it
+	if got := m.writes(policy.Look{}); got != "writes 5.0 MB/s" {
+		t.Error(got)
 	}
 }

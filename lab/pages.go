@@ -15,8 +15,8 @@ func (m *move) sawPages(at int64, p record.CopyProgress) {
 	}
 	unknown := math.NaN()
 	row := report.PageSample{Left: float64(p.Left()), Queue: unknown, Delivered: unknown, Hot: unknown, Dirty: unknown}
-	if p.Round > 1 && p.What == record.CopyOfMemory { // QEMU looks at what was written after a round
-		row.Dirty = float64(p.DirtyRate) * 8 / 1e6
+	if p.DirtyRate != nil {
+		row.Dirty = float64(*p.DirtyRate) * 8 / 1e6
 	}
 	if d := p.DataPath; d != nil {
 		row.Queue, row.Delivered, row.Hot = float64(d.Queued()), bytesOf(d.Delivered), bytesOf(d.HotPages)

@@ -31,9 +31,9 @@ func TestPagesOverTime(t *testing.T) {
 	events := []record.Event{
 		told(record.CopyProgress{What: record.CopyOfDisk, Total: 1 << 30, Remaining: 1 << 30}, 1),
 		told(record.CopyProgress{What: record.CopyOfMemory, Total: 16 << 20, Remaining: 8 << 20, Round: 1, DataPath: lanes}, 2),
-		told(record.CopyProgress{What: record.CopyOfMemory, Total: 16 << 20, Remaining: 15 << 20, Round: 2, DirtyRate: 1e6, DataPath: lanes}, 3),
+		told(record.CopyProgress{What: record.CopyOfMemory, Total: 16 << 20, Remaining: 15 << 20, Round: 2, DirtyRate: new(int64(1e6)), DataPath: lanes}, 3),
 		told(record.CopyProgress{What: record.CopyOfRest, Total: 16 << 20, Remaining: 4 << 20, Round: 3, DataPath: lanes}, 4),
-		told(record.CopyProgress{What: record.CopyOfMemory, Total: 16 << 20, Remaining: 2 << 20, Round: 4, DirtyRate: 2e6}, 5),
+		told(record.CopyProgress{What: record.CopyOfMemory, Total: 16 << 20, Remaining: 2 << 20, Round: 4, DirtyRate: new(int64(2e6))}, 5),
 	}
 	for range 2 { // an agent that is asked again tells all again
 		for _, e := range events {

@@ -52,7 +52,7 @@ type Look struct {
 	// Read counts versions of pages that our own data path has from the hypervisor, but for those that are as before,
 	// and those that newer ones replaced unsent; Sent are those of them that arrived, or are kept back for the pause.
 	Read, Sent uint64
-	DirtyRate  int64 // bytes per second
+	DirtyRate  int64 // bytes per second, a page once in half a second at most; 0: not known
 	// Goodput is how many bytes per second, of the kind of Remaining, the paths can carry: as
 	// measured while there was enough to send. A time with little to send must not lower it,
 	// or the tail would be foreseen to take longer than it does. 0: unknown.

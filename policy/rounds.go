@@ -33,6 +33,13 @@ func (r *Rounds) See(at time.Duration, round int64) {
 	r.round, r.began, r.anew = round, at, false
 }
 
+// leastCounted is how long a round is at least whose written pages tell how much the guest writes.
+const leastCounted = 500 * time.Millisecond
+
+// Counts says whether a hypervisor that counts a page once in each round tells how much the guest writes: when little
+// is left its rounds follow each other within milliseconds, and what is written all the time counts in each.
+func (r *Rounds) Counts() bool { return r.took >= leastCounted }
+
 // shrinking is the share of the round before below which a round still gets shorter.
 const shrinking = 0.8
 

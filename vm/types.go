@@ -101,8 +101,8 @@ type Progress struct {
 	Total       int64 // bytes of guest memory
 	Remaining   int64 // bytes of pages known to be dirty or unsent, counted at the last look
 	Transferred int64 // bytes written to the streams
-	// DirtyRate is the rate of writing measured over the last round, in bytes per second.
-	// It is counted once a second at most, and 0 before the second round.
+	// DirtyRate is the rate of writing measured over the last rounds, of a second at least, in bytes per second; 0
+	// before the second round. A page counts once in each round: with many in a second that is far more than is written.
 	DirtyRate int64
 	// Rounds counts the looks at which pages are dirty; each round begins with one. While
 	// a migration is held with nothing left to send, QEMU looks many times a second.

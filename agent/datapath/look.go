@@ -27,13 +27,17 @@ func Look(s proxy.Stats, p vm.Progress, at time.Duration, handling *policy.Handl
 	}
 	left := s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size //nolint:gosec // not negative
 	read, sent := versions(s)
+	dirty := s.DirtyRate
+	if s.Opaque != "" { // nobody here knows its pages
+		dirty = p.DirtyRate
+	}
 	work := handling.See(policy.Handled{
 		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: left,
 		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
 	return policy.Look{
 		Turn: turn, Round: p.Rounds, Remaining: toCarry(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
-		Read: read, Sent: sent, DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left),
+		Read: read, Sent: sent, DirtyRate: dirty, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left),
 	}
 }
 

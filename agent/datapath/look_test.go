@@ -2,9 +2,12 @@ package datapath
 
 import (
 	"testing"
+	"time"
 
+	"godwit/policy"
 	"godwit/transfer/pages"
 	"godwit/transfer/proxy"
+	"godwit/vm"
 )
 
 // TestWhatTheLanesHaveToCarry: pages count as they are coded; of a stream that is passed on as it is each byte does,
@@ -25,6 +28,18 @@ func TestVersions(t *testing.T) {
 	s := proxy.Stats{Progress: pages.Progress{Put: 150_000, Superseded: 20_000, Unchanged: 90_000, Waiting: 30_000, InFlight: 4000, Kept: 1000}}
 	if read, sent := versions(s); read != 40_000 || sent != 7000 {
 		t.Errorf("%d read, %d of them sent", read, sent)
+	}
+}
+
+// TestDirtyRateOfALook: how much the guest writes is told by its pages, and by QEMU where nobody else knows these.
+func TestDirtyRateOfALook(t *testing.T) {
+	s, qemu := proxy.Stats{DirtyRate: 16e6}, vm.Progress{Rounds: 90, DirtyRate: 62e6}
+	if got := Look(s, qemu, time.Second, &policy.Handling{}).DirtyRate; got != 16e6 {
+		t.Errorf("its pages are known: %d", got)
+	}
+	s.Opaque = "vfio"
+	if got := Look(s, qemu, time.Second, &policy.Handling{}).DirtyRate; got != 62e6 {
+		t.Errorf("they are not: %d", got)
 	}
 }
 

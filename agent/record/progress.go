@@ -23,7 +23,7 @@ type CopyProgress struct {
 	Remaining int64            `json:"remaining"`
 	Sent      int64            `json:"sent"`
 	Rate      int64            `json:"rate"`
-	DirtyRate int64            `json:"dirty_rate"`
+	DirtyRate *int64           `json:"dirty_rate"`          // that the guest writes; nil: not known
 	Throttled int              `json:"throttled,omitempty"` // percent of the time for which the guest's processors stand still
 	Round     int64            `json:"round"`
 	LeftS     float64          `json:"left_s"` // seconds until done, as foreseen
@@ -71,8 +71,8 @@ func (p CopyProgress) Line() string {
 // rate, and the codings that most pages had. Empty where nothing of it is known.
 func (p CopyProgress) Details() string {
 	var parts []string
-	if p.DirtyRate > 0 {
-		parts = append(parts, "the guest writes "+megabits(p.DirtyRate))
+	if p.DirtyRate != nil {
+		parts = append(parts, "the guest writes "+megabits(*p.DirtyRate))
 	}
 	if p.Throttled > 0 {
 		parts = append(parts, fmt.Sprintf("it stands still for %d %% of the time", p.Throttled))

@@ -17,9 +17,9 @@ func TestProgressInWords(t *testing.T) {
 	}{
 		{"nothing yet", CopyProgress{What: CopyOfDisk}, "disk: not yet"},
 		{"a disk", CopyProgress{What: CopyOfDisk, Total: 1_000_000_000, Remaining: 600_000_000, Rate: 12_500_000, LeftS: 48}, "disk 40 % of 1000 MB, 100 Mbit/s, about 48.0 s left"},
-		{"QEMU's transfer", CopyProgress{What: CopyOfMemory, Total: 200_000_000, Remaining: 50_000_000, Rate: 1_000_000, DirtyRate: 550_000, Throttled: 40, Round: 2},
+		{"QEMU's transfer", CopyProgress{What: CopyOfMemory, Total: 200_000_000, Remaining: 50_000_000, Rate: 1_000_000, DirtyRate: new(int64(550_000)), Throttled: 40, Round: 2},
 			"memory 75 % of 200 MB, round 2, 8.0 Mbit/s, the guest writes 4.4 Mbit/s, it stands still for 40 % of the time"},
-		{"our own", CopyProgress{What: CopyOfMemory, Total: 201_326_592, Remaining: 90_177_536, Rate: 12_500_000, DirtyRate: 1_250_000, Round: 3, LeftS: 4.23, DataPath: &lanes},
+		{"our own", CopyProgress{What: CopyOfMemory, Total: 201_326_592, Remaining: 90_177_536, Rate: 12_500_000, DirtyRate: new(int64(1_250_000)), Round: 3, LeftS: 4.23, DataPath: &lanes},
 			"memory 50 % of 201 MB, round 3, 100 Mbit/s, the guest writes 10 Mbit/s, queue 11 MB, 570 hot pages, public-public 51 Mbit/s, private-private broken, 40 % raw, 32 % batch, 17 % zero, about 4.2 s left"},
 		{"post-copy", CopyProgress{What: CopyOfRest, Total: 201_326_592, Remaining: 10_485_760, Round: 9, DataPath: &DataPath{Queue: 9_000_000, Waiting: 2560}},
 			"memory that follows 95 % of 201 MB, round 9, queue 9.0 MB"},

@@ -231,7 +231,7 @@ func (m *Migration) memoryTook() float64 {
 	return 0
 }
 
-// dirtyRate is how fast the n-th migration's guest wrote, as QEMU saw it; nothing where it is not
+// dirtyRate is how fast the n-th migration's guest wrote, nothing where it is not
 // known.
 func (r *Report) dirtyRate(n int) []card {
 	if r.Series == nil {
@@ -249,7 +249,7 @@ func (r *Report) dirtyRate(n int) []card {
 		return nil
 	}
 	slices.Sort(seen)
-	return []card{{Label: "Dirty rate", Value: rate(seen[len(seen)/2]), Note: "what the guest wrote, by QEMU's count; at most " + rate(seen[len(seen)-1])}}
+	return []card{{Label: "Dirty rate", Value: rate(seen[len(seen)/2]), Note: "what the guest wrote, each page once a second or so; at most " + rate(seen[len(seen)-1])}}
 }
 
 // facts are the figures beside the bars.

@@ -74,7 +74,7 @@ type PageSeries struct {
 	Queue     Column `json:"queue_bytes"`     // of those: read from QEMU, waiting or on their way; our own data path
 	Delivered Column `json:"delivered_bytes"` // of which the destination has some version; our own data path
 	Hot       Column `json:"hot_bytes"`       // written again twice or more; our own data path
-	Dirty     Column `json:"dirty_mbps"`      // what the guest writes, each page once
+	Dirty     Column `json:"dirty_mbps"`      // what the guest writes, each page once a second or so
 }
 
 // PageSample is a row of it. NaN is a number that is not known.

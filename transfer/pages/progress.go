@@ -16,6 +16,27 @@ func (s *Store) countRound(number uint64) {
 	s.counts.Rounds[len(s.counts.Rounds)-1]++
 }
 
+// countRewritten counts a page that was put with a new content, once until Rewritten is called.
+func (s *Store) countRewritten(p *page) {
+	if s.counts.Round > 1 && p.span != s.span {
+		p.span = s.span
+		s.rewritten++
+	}
+}
+
+// Rewritten says how many pages were put with a new content since it was last called, after the first round, however
+// often each was: rounds that follow each other within milliseconds bring what the guest always writes to in each.
+func (s *Store) Rewritten() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.rewritten
+	s.rewritten = 0
+	if s.span++; s.span == 0 {
+		s.span = 1
+	}
+	return n
+}
+
 // Foresee has Progress count what waits in its first version and is known elsewhere. That is what knows says, which Put and
 // ForeseeAgain ask with the store locked; call this before them.
 func (s *Store) Foresee(knows func(data []byte) bool) {

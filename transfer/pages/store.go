@@ -48,6 +48,9 @@ type Store struct {
 
 	lastPut uint64
 	counts  Progress
+
+	span      uint16 // see Rewritten
+	rewritten uint64
 }
 
 // page is what a store knows of one page.
@@ -59,6 +62,7 @@ type page struct {
 	flight  uint16 // unacknowledged frames with it
 	heat    uint8
 	flags   flags
+	span    uint16 // in which it was last counted as rewritten; 0: in none
 }
 
 type flags uint16
@@ -87,7 +91,7 @@ func New(total uint64, arena *Arena) *Store {
 	s := &Store{
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		arena: arena, pages: make([]page, total), zeros: newSet(total), blocked: newSet(total), heldBack: newSet(total),
-		frames: map[uint64]*Frame{}, lastPut: math.MaxUint64,
+		frames: map[uint64]*Frame{}, lastPut: math.MaxUint64, span: 1,
 	}
 	for c := range Classes {
 		s.wait[c], s.bases[c] = newSet(total), newSet(total)
@@ -129,6 +133,7 @@ func (s *Store) Put(number uint64, data []byte) error {
 		return nil
 	}
 	s.warm(number, p)
+	s.countRewritten(p)
 	if p.is(waiting) {
 		s.counts.Superseded++
 		s.unqueue(number, p)

@@ -91,6 +91,7 @@ type Stats struct {
 	Tail      int64         // bytes of the tail as it is sent
 	Offered   int           // contents that the destination has from elsewhere
 	Faults    int64         // pages that the destination's guest waited for (post-copy)
+	DirtyRate int64         // bytes per second that the guest writes, see countWritten; 0: not known
 	Unread    int64         // bytes that QEMU wrote and that were not read yet
 	Raw       int64         // bytes of an opaque stream that were read and are not acknowledged
 	Opaque    string        // why the stream is passed on as it is; empty where it is not

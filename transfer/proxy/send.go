@@ -51,6 +51,7 @@ func (s *Source) restrain() error {
 		}
 		p := s.store.Progress()
 		if p.Round != s.round {
+			s.countWritten()
 			s.round, s.roundAt = p.Round, time.Now()
 			s.sender.Deep(p.Round <= 1)
 			s.keepHot(p)
@@ -240,7 +241,7 @@ func (s *Source) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out.Codings, out.Levels, out.Tail = s.codings, s.levels, s.tail
-	out.Opaque, out.Allowed = s.opaque, s.allowed
+	out.Opaque, out.Allowed, out.DirtyRate = s.opaque, s.allowed, s.dirtyRate
 	if out.Opaque != "" {
 		out.Raw = s.raw.Load() + out.Controls
 		if rate := int64(s.underWay.rate()); rate > 0 {

@@ -75,6 +75,7 @@ type Source struct {
 	roundAt   time.Time // when it began
 	rested    time.Time // when the last rest ended
 	restAfter int64     // of read, before which there is no other
+	writtenAt time.Time // since when written pages are counted; zero: not yet
 
 	offered    encode.Offered // what the destination has from elsewhere
 	offeredAll atomic.Bool    // all of it that is in files
@@ -98,6 +99,7 @@ type Source struct {
 	tailPlain int64
 	devices   int64 // bytes of the tail
 	opaque    string
+	dirtyRate int64
 	underWay  underWay
 	rawSent   int64 // bytes of an opaque stream that were given to the lanes
 	refill    *refill
