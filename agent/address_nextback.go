@@ -41,7 +41,7 @@ func (m *incoming) takeNextBack(ctx context.Context) {
 
 // noteUsed keeps the numbers that were used up: peers have heard of them.
 func (m *incoming) noteUsed() {
-	m.work.guest.Remember(func(h *care.Held) { h.Table, h.Endpoint = m.table(), m.lastEndpoint(m.work.joins) })
+	m.work.guest.Remember(func(h *care.Held) { h.Table, h.Endpoint = m.table(), m.lastEndpoint() })
 }
 
 // askNextBack asks the guest. It refuses where a connection has nothing else that works (guest.ErrBound).

@@ -66,6 +66,7 @@ type destinationWork struct {
 	placed   bool                  // the guest may have its next addresses
 	mainNext bool                  // and send by them
 	joins    *guest.Joins          // how its connections followed
+	used     uint8                 // the last endpoint id that telling clients again has used, or may have; 0: none
 	keepsOld bool                  // it still has its old addresses, as something needs them
 	named    *telling              // nil: the name server is not told
 	survey   *record.Survey        // of a handover that is done, but perhaps not written down; nil: it is not

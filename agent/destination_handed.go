@@ -27,7 +27,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 			if m.work.keepsOld {
 				h.Addresses = append(h.Addresses, handed.NotCurrent(m.plan.Held)...)
 			}
-			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint(joins)
+			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint()
 			h.Unnamed = m.a.config.DNS != nil
 		})
 	}
@@ -67,18 +67,4 @@ func (m *incoming) writeHanded() error {
 	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.Enter(migration.Settle, time.Now())
 	return nil
-}
-
-func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {
-	last := m.work.preparation.Endpoint
-	for _, addr := range m.plan.Next {
-		last = max(last, addr.Endpoint)
-		if addr.Endpoint != 0 && addr.Endpoint < m.work.preparation.Endpoint {
-			last = addr.Endpoint // the ids began again
-		}
-	}
-	if joins != nil && len(joins.Endpoints) > 0 {
-		return joins.Endpoints[len(joins.Endpoints)-1]
-	}
-	return last
 }

@@ -180,11 +180,7 @@ func (m *incoming) follow(ctx context.Context) error {
 	heard := m.hearLater(ctx)
 	for try := 1; ; try++ {
 		err := m.rec.Timed("connections follow", func() error {
-			joins, err := m.awaitJoin(ctx)
-			if err == nil {
-				m.work.joins = joins.Since(m.work.joins)
-			}
-			return err
+			return m.awaitJoin(ctx)
 		})
 		if try == 1 {
 			if told := heard(); err == nil {
@@ -280,27 +276,36 @@ func (m *incoming) connect(ctx context.Context) error {
 }
 
 // awaitJoin waits until every connection has a working subflow on the next address.
-func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
+func (m *incoming) awaitJoin(ctx context.Context) error {
+	before := m.work.joins
 	if m.plan.Network != "mptcp" && !m.plan.Chosen {
-		return &guest.Joins{}, nil
+		m.work.joins = (guest.Joins{}).Since(before)
+		return nil
 	}
 	patience := limits.Limit{For: limits.UnableAfter}.ForCrowd(m.plan.Connections, 1).For
 	ask := guest.AwaitJoin{Addrs: migration.Bare(m.plan.Next), Old: migration.Bare(m.plan.Held), LimitMS: patience.Milliseconds()}
-	last := m.lastEndpoint(m.work.joins)
+	known, last := m.work.used, m.lastEndpoint()
 	for range spareIDs {
 		last = handed.NextEndpoint(last)
 		ask.SpareIDs = append(ask.SpareIDs, last)
 	}
+	m.work.used = last // where nobody says which of them are
+	m.noteTried()
 	within := limits.Join
 	within.For += patience - limits.UnableAfter
 	ctx, cancel := whileTold(ctx, within, m.work.guest.Channel())
 	defer cancel()
 	joins, err := m.work.guest.Channel().AwaitJoin(ctx, ask)
 	if err != nil {
-		return nil, fmt.Errorf("wait for connections to follow: %w", limits.Says(ctx, err))
+		return fmt.Errorf("wait for connections to follow: %w", limits.Says(ctx, err))
 	}
 	m.noteLast(joins)
-	return &joins, nil
+	m.work.joins, m.work.used = joins.Since(before), known
+	if n := len(joins.Endpoints); n > 0 {
+		m.work.used = joins.Endpoints[n-1]
+	}
+	m.noteTried()
+	return nil
 }
 
 // whileTold bounds ctx by the limit, which begins again each time that the guest says that it still waits for

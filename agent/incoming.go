@@ -44,12 +44,15 @@ type incoming struct {
 	heard     atomic.Int64                      // when the source was last heard, ns since started
 	broke     atomic.Pointer[migration.Problem] // why the guest did not arrive whole, before that is final; nil: it may
 
+	stepping sync.Mutex // held while state changes, or is written down: the journal's last record is it
+
 	mu    sync.Mutex
 	shown *guests.Guest // see visible
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
-	over  error // why nothing more will happen; nil: it may
-	back  bool  // the source has turned back: the guest's packets come to it again
+	over  error             // why nothing more will happen; nil: it may
+	back  bool              // the source has turned back: the guest's packets come to it again
+	tried *written.Handover // what the journal keeps of the handover; nil: nothing yet
 
 	readyAt time.Time // release and bytes were here, and that was written down
 
@@ -185,6 +188,8 @@ func (m *incoming) verdict(effect migration.Effect, err error) migration.Input {
 // step advances the machine; see migration.Destination.MustSync for what must be on
 // the disk before anybody hears of it.
 func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
+	m.stepping.Lock()
+	defer m.stepping.Unlock()
 	before := m.snapshot()
 	next, effects, err := before.Step(in)
 	if err != nil {
@@ -268,7 +273,7 @@ func (m *incoming) journal(state migration.Destination) written.Destination {
 	}
 	j := written.Destination{Side: "destination", State: state, Preparation: m.work.preparation, Ran: m.ran.Load(), Report: m.figures(state)}
 	m.mu.Lock()
-	j.Offer = m.offer
+	j.Offer, j.Handover = m.offer, m.tried
 	g := m.work.guest
 	m.mu.Unlock()
 	if g != nil {

@@ -245,7 +245,7 @@ func TestAnnouncedByOtherIDs(t *testing.T) {
 	if next := m.plan.Next; next[0].Endpoint != 7 || next[1].Endpoint != 8 || m.offer.Plan.Next[1].Endpoint != 8 || told[0].Endpoint != 3 {
 		t.Errorf("%+v, the journal has %+v", next, m.offer.Plan.Next)
 	}
-	if last := m.lastEndpoint(nil); last != 8 {
+	if last := m.lastEndpoint(); last != 8 {
 		t.Errorf("the last is %d, want 8", last)
 	}
 }

@@ -20,7 +20,7 @@ func TestLastConnectionCame(t *testing.T) {
 		m := landing(t, talking(t, map[string]guest.Handler{"await_join": answers(c.joins, nil)}))
 		ran := time.Now().Add(-time.Second)
 		m.rec.Edit(func(r *record.Report) { r.Resumed = ran.UnixNano() })
-		if _, err := m.awaitJoin(t.Context()); err != nil {
+		if err := m.awaitJoin(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		steps := m.rec.Snapshot().Critical

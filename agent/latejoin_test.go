@@ -42,7 +42,9 @@ func TestLateJoins(t *testing.T) {
 				}
 				defer far.Close()
 				defer channel.Close()
-				joins, err := landing(t, askedBy(channel, guests.New(care.Held{}, nil))).awaitJoin(t.Context())
+				m := landing(t, askedBy(channel, guests.New(care.Held{}, nil)))
+				err = m.awaitJoin(t.Context())
+				joins := m.work.joins
 				if c.want == "" && (err != nil || joins.Total != 3) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("%+v, %v; want %q", joins, err, c.want)
 				}

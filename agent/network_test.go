@@ -17,8 +17,10 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/guests"
+	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/talk"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -227,7 +229,12 @@ func landing(t *testing.T, g *guests.Guest) *incoming {
 	g.Remember(func(h *care.Held) {
 		h.Addresses, h.Description.NICs = held, []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
 	})
-	return &incoming{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &destinationWork{guest: g}}
+	log, err := journal.Create(a.config.StatePath("journal"), plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() }) //nolint:errcheck // or the migration did
+	return &incoming{a: a, offer: talk.Offer{Plan: plan}, plan: plan, log: log, rec: record.New("paris", plan, time.Now()), work: &destinationWork{guest: g}}
 }
 
 // TestRecall: an agent that is started again after the handover knows what became of the

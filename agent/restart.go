@@ -200,16 +200,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if err := a.guests.Readable(j.Offer.Plan.Guest); err != nil {
 		return errors.Join(err, log.Close())
 	}
-	m := &incoming{
-		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, wake: make(chan struct{}),
-		rec: record.New(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: j.Held.Dir,
-		work: &destinationWork{preparation: j.Preparation},
-	}
-	m.ran.Store(j.Ran)
-	m.rec.Recall(j.Report)
-	if m.state.Epoch == 0 { // written before states had one
-		m.state.Epoch = j.Offer.Plan.Epoch
-	}
+	m := a.incomingAgain(j, log)
 	if j.Held.Dir == "" { // written before receive began: it may have come far since
 		j.Held = m.expected()
 		m.dir = j.Held.Dir
@@ -238,6 +229,22 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	a.know(m)
 	a.actors.Go(func() { m.runAgain(a.ctx) })
 	return nil
+}
+
+// incomingAgain is a migration as an earlier agent has written it down.
+func (a *Agent) incomingAgain(j written.Destination, log *journal.File) *incoming {
+	m := &incoming{
+		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, wake: make(chan struct{}),
+		rec: record.New(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: j.Held.Dir,
+		work: &destinationWork{preparation: j.Preparation},
+	}
+	m.ran.Store(j.Ran)
+	m.rec.Recall(j.Report)
+	m.foundTried(j.Handover)
+	if m.state.Epoch == 0 { // written before states had one
+		m.state.Epoch = j.Offer.Plan.Epoch
+	}
+	return m
 }
 
 // foundGuest is setGuest of one that an earlier agent received, with what came of its handover.

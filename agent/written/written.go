@@ -14,6 +14,7 @@ import (
 	"godwit/agent/statefile"
 	"godwit/agent/talk"
 	"godwit/migration"
+	"godwit/vm/guest"
 )
 
 // Source is what survives the agent of a migration at its source.
@@ -59,6 +60,13 @@ type Destination struct {
 	Held        care.Held             `json:"held"`
 	Ran         bool                  `json:"ran"`              // or may have: its disks are not to be removed
 	Report      json.RawMessage       `json:"report,omitempty"` // what it had come to, a record.Report; absent before the guest ran
+	Handover    *Handover             `json:"handover,omitempty"`
+}
+
+// Handover is what its tries have come to, of which the last may be under way.
+type Handover struct {
+	Joins *guest.Joins `json:"joins,omitempty"` // without those that could not follow; nil: no try has waited for any
+	Used  uint8        `json:"used,omitempty"`  // the last endpoint id that telling clients again has used, or may have; 0: none
 }
 
 // Check says what is wrong with a state that was read, in one line.
