@@ -13,17 +13,31 @@ import (
 	"godwit/vm/guest"
 )
 
+// giveUpHandover ends a handover that failed for as long as one may take, with what the guest has by then.
+func (m *incoming) giveUpHandover(ctx context.Context, failed string) error {
+	switch {
+	case m.sendsByNext(ctx):
+		m.rec.Note(failed + "sends by its next address, and keeps its old one too, through the tunnel, until its lease ends")
+		return m.handed(m.work.joins, nil)
+	case m.work.mainNext:
+		m.rec.Note(failed + "keeps its old address, through the tunnel; it did not say whether it sends by its next one: see in it, and reboot it if it does")
+	default:
+		m.rec.Note(failed + "keeps its old address, through the tunnel")
+	}
+	return m.stayOnOld(ctx)
+}
+
 // takeNextBack takes the next addresses from a guest whose handover has failed, and which stays on its old ones: no
 // host knows that it has them, so connections on them would break at its next move, and it would answer for them
 // elsewhere. It is left with them where it may send by them already, or have lost the old ones: once its main route was
-// moved, and where an agent that was started again does not know how far it was. What it does not give up is on its
+// moved, as far as is known (sendsByNext), and where an agent that was started again does not know how far it was. What it does not give up is on its
 // list (dropLater).
 func (m *incoming) takeNextBack(ctx context.Context) {
 	if !m.work.placed && !m.work.found && !m.expects.Load() {
 		return
 	}
 	m.noteUsed()
-	if m.work.mainNext || m.work.found {
+	if m.work.mainNext || m.work.found && !m.work.known {
 		m.a.log.Warn("the guest may keep its next address", "migration", m.plan.ID, "guest", m.plan.Guest)
 		return
 	}
@@ -37,6 +51,34 @@ func (m *incoming) takeNextBack(ctx context.Context) {
 		return
 	}
 	m.work.guest.Remember(func(h *care.Held) { h.GiveUp(migration.Bare(m.plan.Next)...) }) // handed writes it down
+}
+
+// makeMain has the guest send by its next addresses what is bound to none.
+func (m *incoming) makeMain(ctx context.Context, c guest.Channel) error {
+	err := m.asked(ctx, func(ctx context.Context) error {
+		return c.MakeMain(ctx, m.work.guest.Held().Description.NICs[1-m.plan.Active].MAC)
+	})
+	m.work.sends = m.work.sends || err == nil
+	return err
+}
+
+// sendsByNext says whether a guest whose handover has failed sends by its next addresses. It is asked to once more,
+// where it may; what it said before counts where it says nothing now. It is taken to have its old ones too, and what it
+// has not of them ends as what nobody needs. The next ones are its own then: nobody else gets them, and its next move
+// and the end of the lease begin from there.
+func (m *incoming) sendsByNext(ctx context.Context) bool {
+	if !m.work.mainNext {
+		return false
+	}
+	c, err := m.work.guest.Reach(ctx, limits.Channel)
+	if err == nil {
+		err = m.makeMain(ctx, c)
+	}
+	if err != nil {
+		m.a.log.Warn("the guest does not say by which address it sends", "migration", m.plan.ID, "guest", m.plan.Guest, "sends_by_next", m.work.sends, "error", err)
+	}
+	m.work.keepsOld = m.work.sends
+	return m.work.sends
 }
 
 // noteUsed keeps the numbers that were used up: peers have heard of them.

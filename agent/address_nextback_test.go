@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +17,8 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/guests"
 	"godwit/agent/limits"
+	"godwit/agent/record"
+	"godwit/migration"
 	"godwit/vm/guest"
 )
 
@@ -172,5 +176,93 @@ func TestMovedOnIsNotWrittenDown(t *testing.T) {
 		if written := err == nil; written != here || (found(a.guests, "web") != nil) != here {
 			t.Errorf("under care %v: written down %v, by name %v", here, written, a.guests.All())
 		}
+	}
+}
+
+// TestFailedHandoverOfWhatSendsByNext: a guest whose handover fails once it sends by its next address has that by what
+// is remembered and told of it, beside its old one, which is leased: nobody else gets the one, the other is given up in
+// the end, and the next move begins from there. It is asked for that once more; where it never said that it does, it
+// keeps its old one alone.
+func TestFailedHandoverOfWhatSendsByNext(t *testing.T) {
+	for _, c := range []struct {
+		fails string
+		said  []error // to make_main, the last of them on and on
+		dies  bool    // the agent, between the tries
+		sends bool
+	}{
+		{"users", []error{nil}, false, true}, {"retire", []error{nil}, false, true}, {"retire", []error{nil}, true, true},
+		{"retire", []error{nil, errors.New("no answer")}, false, true}, {"make_main", []error{errors.New("no answer"), nil}, false, true},
+		{"make_main", []error{errors.New("no answer")}, false, false}, {"make_main", []error{errors.New("no answer")}, true, false},
+	} {
+		name, said := fmt.Sprintf("%s, %v, killed %v", c.fails, c.said, c.dies), 0
+		methods := map[string]guest.Handler{
+			"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil), "configure": answers(guest.Configured{EndpointIDs: []uint8{5}}, nil),
+			"await_join": answers(guest.Joins{Total: 2, Joined: 2, Endpoints: []uint8{7}}, nil), "users": answers(guest.Users{}, nil), "retire": answers(struct{}{}, nil),
+		}
+		methods[c.fails] = answers(nil, errors.New("refused"))
+		methods["make_main"] = func(context.Context, string, json.RawMessage) (any, error) {
+			said++
+			return struct{}{}, c.said[min(said, len(c.said))-1]
+		}
+		m := landing(t, talking(t, methods))
+		m.a.clock, m.plan.Next[0].Endpoint = time.Now, 5
+		m.rec.Edit(func(r *record.Report) { r.FirstTick = &record.Tick{} })
+		if err := m.adopt(t.Context()); err == nil {
+			t.Fatalf("%s: it did not fail", name)
+		}
+		if c.dies {
+			m = killed(t, m)
+			m.adopt(t.Context()) //nolint:errcheck // it fails again
+		}
+		m.work.adopting = time.Now().Add(-limits.Handover.For)
+		if err := m.adopt(t.Context()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		h, rep := m.work.guest.Held(), m.rec.Snapshot()
+		want, next, network, active := migration.Bare(m.plan.Held), migration.Bare(m.plan.Held), "tunnel", 0
+		if c.sends {
+			next, network, active = migration.Bare(m.plan.Next), "mptcp", 1
+			want = slices.Concat(next, want)
+		}
+		if has := migration.Bare(h.Addresses); !slices.Equal(has, want) || h.Active != active || h.Endpoint != 7 {
+			t.Errorf("%s: it has %v by NIC %d, and endpoints up to %d; want %v by NIC %d", name, has, h.Active, h.Endpoint, want, active)
+		}
+		if told := migration.Bare(rep.Next); rep.Network != network || !slices.Equal(told, next) || m.plan.KeepsAddress() == c.sends || m.work.keepsOld != c.sends {
+			t.Errorf("%s: told network %s with %v, leased %v", name, rep.Network, told, m.work.keepsOld)
+		}
+		underCare(t, m.a.guests, "web", m.work.guest)
+		if _, taken := m.a.takenAddresses()[m.plan.Next[0].Prefix.Addr()]; c.sends && !taken {
+			t.Errorf("%s: another guest can get its next address", name)
+		}
+		if notes := strings.Join(rep.Notes, "\n"); strings.Contains(notes, "sends by its next address") != c.sends {
+			t.Errorf("%s: %q", name, notes)
+		}
+	}
+}
+
+// TestKilledBeforeTheMainRoute: a next address is taken from a guest, too, whose handover fails under an agent that was
+// started again, where the one before had not come to have the guest send by it.
+func TestKilledBeforeTheMainRoute(t *testing.T) {
+	var asked []guest.Retire
+	m := landing(t, talking(t, map[string]guest.Handler{
+		"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil), "configure": answers(guest.Configured{}, nil),
+		"await_join": answers(nil, errors.New("no answer")),
+		"retire": func(_ context.Context, _ string, raw json.RawMessage) (any, error) {
+			asked = append(asked, guest.Retire{})
+			return struct{}{}, json.Unmarshal(raw, &asked[len(asked)-1])
+		},
+	}))
+	m.a.clock = time.Now
+	m.rec.Edit(func(r *record.Report) { r.FirstTick = &record.Tick{} })
+	if err := m.adopt(t.Context()); err == nil {
+		t.Fatal("it did not fail")
+	}
+	m = killed(t, m)
+	m.work.adopting = time.Now().Add(-limits.Handover.For)
+	if err := m.adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) != 1 || !slices.Equal(asked[0].Addrs, migration.Bare([]migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24")}})) || !m.plan.KeepsAddress() {
+		t.Errorf("asked for %+v; network %s", asked, m.plan.Network)
 	}
 }

@@ -65,6 +65,8 @@ type destinationWork struct {
 	taken    map[netip.Addr]string // next addresses that others have, and who; nil: not known yet
 	placed   bool                  // the guest may have its next addresses
 	mainNext bool                  // and send by them
+	sends    bool                  // and said that it does
+	known    bool                  // what an earlier agent came to with all that is in the journal
 	joins    *guest.Joins          // how its connections followed
 	used     uint8                 // the last endpoint id that telling clients again has used, or may have; 0: none
 	keepsOld bool                  // it still has its old addresses, as something needs them

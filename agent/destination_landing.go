@@ -52,8 +52,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 	if m.work.trouble != nil { // why it was tried again says more than that it was cut off
 		err = m.work.trouble
 	}
-	m.rec.Note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", most.For, err))
-	return m.stayOnOld(ctx)
+	return m.giveUpHandover(ctx, fmt.Sprintf("the handover failed for %v: %v; the guest ", most.For, err))
 }
 
 // stayOnOld ends a handover that failed: the guest is to stay on its old addresses.
@@ -191,9 +190,8 @@ func (m *incoming) follow(ctx context.Context) error {
 			return err
 		}
 		m.work.mainNext = true
-		if err := m.asked(ctx, func(ctx context.Context) error {
-			return g.Channel().MakeMain(ctx, g.Held().Description.NICs[1-m.plan.Active].MAC)
-		}); err != nil {
+		m.noteTried()
+		if err := m.makeMain(ctx, g.Channel()); err != nil {
 			return err
 		}
 		var users *guest.Users
@@ -304,7 +302,6 @@ func (m *incoming) awaitJoin(ctx context.Context) error {
 	if n := len(joins.Endpoints); n > 0 {
 		m.work.used = joins.Endpoints[n-1]
 	}
-	m.noteTried()
 	return nil
 }
 

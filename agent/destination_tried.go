@@ -12,7 +12,7 @@ import (
 // noteTried writes it down. That is for who is started again on this host alone, and not waited for to be on its disk:
 // no guest outlives its host.
 func (m *incoming) noteTried() {
-	tried := &written.Handover{Used: m.work.used}
+	tried := &written.Handover{Used: m.work.used, Main: m.work.mainNext}
 	if joins := m.work.joins; joins != nil { // who could not follow is asked for anew
 		tried.Joins = &guest.Joins{Total: joins.Total, Joined: joins.Joined, Ended: joins.Ended, Endpoints: joins.Endpoints}
 	}
@@ -31,7 +31,7 @@ func (m *incoming) foundTried(tried *written.Handover) {
 	if m.tried = tried; tried == nil {
 		return
 	}
-	m.work.joins, m.work.used = tried.Joins, tried.Used
+	m.work.joins, m.work.used, m.work.mainNext, m.work.known = tried.Joins, tried.Used, tried.Main, true
 }
 
 // lastEndpoint is the last endpoint id that the handover has used, or may have.

@@ -82,7 +82,7 @@ var (
 	SendBack   = named("send_back", 20*time.Second, "what was made here is removed")
 	ToldBack   = named("told_back", 5*time.Second, "the source, refused the guest, has its packets come to it again; then those that wait here are sent back in any case")
 	SentBack   = named("sent_back", 2*time.Second, "an echo has come through the tunnel, behind what was sent back; then it goes in any case")
-	Handover   = named("handover", time.Minute, "the guest's connections are handed over, or else it keeps its old address, through the tunnel")
+	Handover   = named("handover", time.Minute, "the guest's connections are handed over, or else it keeps its old address, through the tunnel, beside its next one if it sends by that")
 	FirstWords = named("first_words", 100*time.Millisecond, "the guest answers clients whose packets were held, before it is asked anything")
 	Channel    = named("channel", 20*time.Second, "the guest answers on its channel after the move")
 	FirstTick  = named("first_tick", 5*time.Second, "the guest counts where it has arrived; else its pause is not known")

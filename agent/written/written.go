@@ -67,6 +67,7 @@ type Destination struct {
 type Handover struct {
 	Joins *guest.Joins `json:"joins,omitempty"` // without those that could not follow; nil: no try has waited for any
 	Used  uint8        `json:"used,omitempty"`  // the last endpoint id that telling clients again has used, or may have; 0: none
+	Main  bool         `json:"main,omitempty"`  // the guest may send by its next addresses
 }
 
 // Check says what is wrong with a state that was read, in one line.
