@@ -282,12 +282,11 @@ func (a *Agent) renewed(err error) {
 	a.log.Info("the host's certificate was renewed", "certificate", a.config.TLS.Cert)
 }
 
-// link returns the link to another host of the fleet.
+// link returns the link to the other host of the fleet of exactly that name.
 func (a *Agent) link(host string) (*peer.Link, config.Neighbour, error) {
-	n, ok := a.config.Find(host)
+	n, ok := a.config.Peer(host)
 	if !ok {
-		return nil, n, &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf(
-			"site %s: not known on host %s (it knows: %s)", host, a.config.Host, a.known())}
+		return nil, n, a.unknown("host", host)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -297,6 +296,12 @@ func (a *Agent) link(host string) (*peer.Link, config.Neighbour, error) {
 		a.links[n.Host] = l
 	}
 	return l, n, nil
+}
+
+// unknown says of what another host, or a site, was called that this host knows none of that name.
+func (a *Agent) unknown(what, name string) error {
+	return &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf(
+		"%s %s: not known on host %s (it knows: %s)", what, name, a.config.Host, a.known())}
 }
 
 func (a *Agent) known() string {

@@ -19,7 +19,7 @@ import (
 // its taps here, where packets wait until it runs.
 func (m *incoming) makeDetour(ctx context.Context) error {
 	a, p, g := m.a, m.work.preparation, m.work.guest
-	n, ok := a.config.Find(m.plan.From)
+	n, ok := a.config.Peer(m.plan.From)
 	if !ok {
 		return &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf("host %s does not know host %s", a.config.Host, m.plan.From)}
 	}

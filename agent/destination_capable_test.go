@@ -84,6 +84,7 @@ func TestStartedApart(t *testing.T) {
 // tunnel.
 func TestUnknownSource(t *testing.T) {
 	a := between(t)
+	a.config.Peers = append(a.config.Peers, config.Neighbour{Host: "berlin-2", Site: "berlin"})
 	p := goodPreparation()
 	p.Plan.From = "berlin"
 	agenttest.Refused(t, "not known", a.capable(t.Context(), talk.Offer{Plan: p.Plan, Description: p.Description}), migration.CodePeer, "host rome refuses guest web: its configuration knows no host berlin; add it to peers")

@@ -39,7 +39,7 @@ func (a *Agent) lookAtWays(ctx context.Context, l *looks) {
 // otherPairs are the pairs of uplinks that d's tunnel may take; nil where it takes the only one. Where it takes none of
 // them, a host has other addresses now.
 func (a *Agent) otherPairs(d detour.Detour) []peer.Path {
-	n, _ := a.config.Find(d.Peer)
+	n, _ := a.config.Peer(d.Peer)
 	pairs := slices.DeleteFunc(a.config.GuestPaths(n), func(p peer.Path) bool { return !d.MayTake(p.Local) })
 	if !slices.ContainsFunc(pairs, func(p peer.Path) bool { return p.Local != d.Tunnel.Local.Addr() || p.Remote != d.Tunnel.Remote.Addr() }) {
 		return nil
@@ -197,7 +197,7 @@ func (a *Agent) peerLeadOver(r *http.Request) (any, error) {
 	if err := talk.UplinkOf(a.config, caller, ask.Tunnel.Addr(), "lead detour "+id+" over another pair of uplinks"); err != nil {
 		return nil, err
 	}
-	n, _ := a.config.Find(caller)
+	n, _ := a.config.Peer(caller)
 	pair := func(p peer.Path) bool { return p.Local == ask.TunnelTo && p.Remote == ask.Tunnel.Addr() }
 	if !slices.ContainsFunc(a.config.GuestPaths(n), pair) || ask.Tunnel.Port() == 0 {
 		return nil, talk.NotBelieved("lead detour %s over another pair of uplinks: %s to %s is none that carries guests", id, ask.TunnelTo, ask.Tunnel)

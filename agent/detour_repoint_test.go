@@ -148,7 +148,7 @@ func TestRepointEndsAtItsHost(t *testing.T) {
 		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			peer.Answer(w, talk.Prepared{TunnelKey: key, Tunnel: netip.MustParseAddrPort(end)}, nil)
 		}))
-		n, _ := a.config.Find("oslo")
+		n, _ := a.config.Peer("oslo")
 		n.Uplinks, a.config.Uplinks = n.Uplinks[:1], []config.Uplink{{Name: "public", Address: netip.MustParseAddr("127.0.0.1"), Carries: "both"}}
 		w := way{guest: guests.New(care.Held{Description: config.Description{Name: "web"}}, nil), migration: "m-00000001", kind: "auto", host: "oslo"}
 		_, err := a.makeWay(t.Context(), w, w.id(), link, n)

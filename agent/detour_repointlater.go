@@ -31,7 +31,7 @@ func (a *Agent) roundabouts(g *guests.Guest) map[roundabout][]netip.Addr {
 			if !d.Leased || v.AtHome() || at < 0 || held[at].Home == d.Peer || held[at].Home == a.config.Host {
 				continue
 			}
-			if _, known := a.config.Find(held[at].Home); known {
+			if _, known := a.config.Peer(held[at].Home); known {
 				r := roundabout{held[at].Home, d.ID}
 				out[r] = append(out[r], v.Addr)
 			}

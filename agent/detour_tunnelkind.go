@@ -34,7 +34,7 @@ func (w way) goesOver(local netip.Addr) bool {
 // tunnelEnds are where this host's end of the tunnel of a guest that comes may be, the preferred one first, each with
 // the port at which it answers probes as a tunnel would be answered.
 func (a *Agent) tunnelEnds(plan migration.Plan, has func(plan migration.Plan, over6 bool) error) ([]netip.AddrPort, error) {
-	n, _ := a.config.Find(plan.From)
+	n, _ := a.config.Peer(plan.From)
 	pairs, err := detour.WithTunnel(plan, a.config.GuestPaths(n), has)
 	var out []netip.AddrPort
 	for _, p := range pairs {

@@ -94,7 +94,7 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 
 // paths are those that its transfer uses, in the order in which the source has them, seen from here.
 func (m *incoming) paths() []peer.Path {
-	n, _ := m.a.config.Find(m.plan.From)
+	n, _ := m.a.config.Peer(m.plan.From)
 	all := ways.Of(m.plan, (&config.Config{Uplinks: n.Uplinks}).Paths(config.Neighbour{Uplinks: m.a.config.Uplinks}))
 	for i, p := range all {
 		all[i].Local, all[i].Remote = p.Remote, p.Local

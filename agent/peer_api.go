@@ -130,7 +130,7 @@ func (a *Agent) capable(ctx context.Context, offer talk.Offer) error {
 	if err := cmp.Or(offer.Description.Check(), a.guests.Readable(offer.Plan.Guest), a.guests.MACsFree(offer.Description)); err != nil {
 		return err
 	}
-	if _, known := a.config.Find(offer.Plan.From); !known {
+	if _, known := a.config.Peer(offer.Plan.From); !known {
 		return refuses(a.config.Host, offer, migration.CodePeer, "its configuration knows no host %s; add it to peers there", offer.Plan.From)
 	}
 	if dirs := unwritable(a.config); len(dirs) > 0 {

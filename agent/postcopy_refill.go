@@ -263,7 +263,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	if err != nil {
 		return err
 	}
-	n, _ := m.a.config.Find(m.plan.To)
+	n, _ := m.a.config.Peer(m.plan.To)
 	all := m.paths(n)
 	buffer := m.a.buffers.Refill(m.guest.Held().Description.Memory)
 	c := proxy.SourceConfig{

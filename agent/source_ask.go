@@ -78,7 +78,7 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 	if m.plan.Mode == "stopcopy" {
 		return nil
 	}
-	n, _ := m.a.config.Find(m.plan.To)
+	n, _ := m.a.config.Peer(m.plan.To)
 	if err := m.awaitFit(ctx, m.paths(n)); err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (m *outgoing) askGuest(ctx context.Context) error {
 
 // checkThere asks the destination, tries the path of the tunnel and predicts.
 func (m *outgoing) checkThere(ctx context.Context) error {
-	n, _ := m.a.config.Find(m.plan.To)
+	n, _ := m.a.config.Peer(m.plan.To)
 	if err := m.overlap(n); err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func (m *outgoing) notBegun(ctx context.Context, err error) error {
 
 // requirePaths are those that memory and disks take, at least one.
 func (m *outgoing) requirePaths() ([]peer.Path, error) {
-	n, _ := m.a.config.Find(m.plan.To)
+	n, _ := m.a.config.Peer(m.plan.To)
 	all := m.paths(n)
 	if len(all) == 0 {
 		return nil, m.problem(migration.CodePath, "no uplink of %s that carries migrations reaches one of %s: both need one, by IPv4 or both by IPv6", m.plan.From, m.plan.To)

@@ -32,7 +32,7 @@ func (m *outgoing) measureWriting() {
 	}
 	answer := make(chan int64, 1)
 	m.work.dirtyRates = answer
-	n, _ := m.a.config.Find(m.plan.To)
+	n, _ := m.a.config.Peer(m.plan.To)
 	carried, machine, quick := m.carried(n)/8, m.guest.Machine(), m.plan.Mode == "auto"
 	go func() {
 		ctx, cancel := limits.DirtyRate.On(m.a.ctx)

@@ -11,7 +11,7 @@ import (
 
 // wireBytes is what was sent to the destination so far.
 func (m *outgoing) wireBytes() *uplinks.Sent {
-	n, _ := m.a.config.Find(m.plan.To)
+	n, _ := m.a.config.Peer(m.plan.To)
 	var tunnels []uint16
 	for _, t := range m.work.memoryTunnels {
 		tunnels = append(tunnels, t.Remote.Port())

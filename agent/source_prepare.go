@@ -34,7 +34,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	}
 	m.work.prepared = talk.Prepared{}
 	m.work.laneKey = lanes.NewKey()
-	n, _ := m.a.config.Find(m.plan.To)
+	n, _ := m.a.config.Peer(m.plan.To)
 	var offers []talk.PathTunnel
 	if m.plan.Direct() && !m.plan.Insecure {
 		if offers, m.work.memoryTunnels, err = ends.OfferMemory(m.a.config, m.plan.ID, m.paths(n), m.work.memoryMTUs, nil, nil); err != nil {

@@ -88,7 +88,11 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 			"migrate guest %s: it is on %s already; name another site or host (known: %s)", req.Guest, req.To, a.known())}
 	}
-	link, n, err := a.link(req.To)
+	n, ok := a.config.Find(req.To)
+	if !ok {
+		return nil, a.unknown("site", req.To)
+	}
+	link, _, err := a.link(n.Host)
 	if err != nil {
 		return nil, err
 	}

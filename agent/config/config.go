@@ -250,7 +250,7 @@ func (c *Config) checkSubnetAgent() error {
 	return nil
 }
 
-// Peer is the neighbour of exactly that name; false: there is none.
+// Peer is the neighbour of exactly that name, as files, plans and certificates name it; false: there is none.
 func (c *Config) Peer(host string) (Neighbour, bool) {
 	for _, p := range c.Peers {
 		if p.Host == host {
@@ -298,8 +298,8 @@ func checkOwnAddresses(all []Uplink) error {
 // carries are what an uplink may be for.
 var carries = []string{"guest", "migration", "both"}
 
-// Find returns the other host that a name means: a host, or the first of a site.
-// False: nobody here knows such a one.
+// Find returns the other host that a name means which a person gave: a host, or the first of a site. What else names a
+// host means no other of a site that is called as it was: see Peer. False: nobody here knows such a one.
 func (c *Config) Find(name string) (Neighbour, bool) {
 	i := slices.IndexFunc(c.Peers, func(p Neighbour) bool { return p.Host == name })
 	if i < 0 {

@@ -32,7 +32,7 @@ func untolds(_ context.Context, c *config.Config, _ *owners) (out []Thing, err e
 				continue // it was heard just now, or an agent says that it cannot be read
 			}
 			host := cmp.Or(u.Peer, u.Host)
-			if _, named := c.Find(host); named || host == "" {
+			if _, named := c.Peer(host); named || host == "" {
 				continue
 			}
 			t := Thing{Kind: Untold, Name: fmt.Sprintf("%s for host %s, which peers do not name", path, host), Migration: u.Migration, remove: func(context.Context) error { return statefile.Remove(path) }}

@@ -11,9 +11,10 @@ import (
 )
 
 // TestUntold: words to a host that was taken out of the fleet are named, and those whose loss brings no guest to run
-// twice are taken away. What a host of the fleet has not heard yet is left to the agent.
+// twice are taken away. What a host of the fleet has not heard yet is left to the agent. Another host of the site whose
+// name it had is not that host.
 func TestUntold(t *testing.T) {
-	c := &config.Config{State: t.TempDir(), Peers: []config.Neighbour{{Host: "rome"}}}
+	c := &config.Config{State: t.TempDir(), Peers: []config.Neighbour{{Host: "rome"}, {Host: "paris-2", Site: "paris"}}}
 	files := map[string]string{
 		"ended/m-00000001-paris.json": `{"detour": "m-00000001-paris", "peer": "paris", "ended": {}}`,
 		"ended/m-00000002-rome.json":  `{"detour": "m-00000002-rome", "peer": "rome", "ended": {}}`,

@@ -96,7 +96,7 @@ func Foreign(here *config.Config, addr migration.Address) string {
 		}
 		return ""
 	}
-	n, known := here.Find(addr.Home)
+	n, known := here.Peer(addr.Home)
 	subnet := n.SubnetOf(ip)
 	switch {
 	case known && subnet.IsValid() && !subnet.Contains(ip):
@@ -109,7 +109,7 @@ func Foreign(here *config.Config, addr migration.Address) string {
 
 // UplinkOf refuses a tunnel's end that is none of the addresses by which the host here knows host, saying what was asked.
 func UplinkOf(here *config.Config, host string, at netip.Addr, what string) error {
-	n, ok := here.Find(host)
+	n, ok := here.Peer(host)
 	if !ok || !slices.ContainsFunc(n.Uplinks, func(u config.Uplink) bool { return u.Address == at }) {
 		return NotBelieved("%s: the tunnel's end %s is no uplink of host %s; mend peers[].uplinks in the configuration of host %s, or,"+
 			" if a NAT stands between, join the hosts by a VPN (docs/agent.md, A VPN as uplink)", what, at, host, here.Host)

@@ -24,6 +24,7 @@ func between() *config.Config {
 			{Host: "paris", Site: "paris", V4: net("10.1.1.0/24"), V6: net("fd00:1::/64"), Uplinks: up("192.0.2.1")},
 			{Host: "oslo", Site: "oslo", V4: net("10.3.1.0/24"), Uplinks: up("192.0.2.3")},
 			{Host: "rome2", Site: "rome", V4: net("10.2.1.0/24"), Uplinks: up("192.0.2.4")},
+			{Host: "bonn2", Site: "bonn", V4: net("10.4.1.0/24"), Uplinks: up("192.0.2.5")},
 		},
 	}
 }
@@ -64,6 +65,9 @@ func TestBelieve(t *testing.T) {
 		"everybody's here":                {held("rome2", "10.2.1.255/24"), "the broadcast address"},
 		"a tunnel to anywhere":            {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("203.0.113.9:53") }, "no uplink of host paris"},
 		"its own address behind a NAT":    {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("10.0.0.5:53") }, "if a NAT stands between, join the hosts by a VPN (docs/agent.md, A VPN as uplink)"},
+		"a tunnel to another of its site": {func(p *Preparation) {
+			p.Plan.From, p.Tunnel = "bonn", netip.MustParseAddrPort("192.0.2.5:700")
+		}, "no uplink of host bonn"},
 		"memory by a tunnel to anywhere": {func(p *Preparation) {
 			p.MemoryTunnels = []PathTunnel{{End: netip.MustParseAddrPort("203.0.113.9:53")}}
 		}, "no uplink of host paris"},
