@@ -144,7 +144,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("start agent %s: %w", a.config.Host, err)
 	}
 	defer unlock()
-	scraped, err := a.listenMetrics()
+	scraped, err := a.listenMetrics(ctx)
 	if err != nil {
 		return fmt.Errorf("start agent %s: %w", a.config.Host, err)
 	}
@@ -264,6 +264,11 @@ func (a *Agent) warnOfHost() {
 	}
 	for _, missing := range a.config.Missing() {
 		a.log.Warn("the configuration names what is not there", "missing", missing)
+	}
+	for _, u := range a.config.Uplinks {
+		if err := u.Check(); err != nil {
+			a.log.Warn("no other host is heard by an uplink before this is mended", "uplink", u.Name, "error", err)
+		}
 	}
 	for _, slow := range a.config.Slow() {
 		a.log.Warn("memory goes over an uplink as slowly as the configuration says", "uplink", slow)

@@ -277,7 +277,7 @@ func TestDetoursAreCounted(t *testing.T) {
 // port in use is one error, before anything is touched.
 func TestMetricsOverHTTP(t *testing.T) {
 	a, _ := counting(t)
-	if ln, err := a.listenMetrics(); ln != nil || err != nil {
+	if ln, err := a.listenMetrics(t.Context()); ln != nil || err != nil {
 		t.Fatalf("asked for nowhere: %v, %v", ln, err)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -285,16 +285,12 @@ func TestMetricsOverHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.config.Metrics = taken.Addr().String()
-	if _, err := a.listenMetrics(); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) || !strings.Contains(err.Error(), "in use; end what has that port") {
+	if _, err := a.listenMetrics(t.Context()); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) || !strings.Contains(err.Error(), "in use; end what has that port") {
 		t.Errorf("a port in use: %v", err)
-	}
-	a.config.Metrics = "192.0.2.7:9470"
-	if _, err := a.listenMetrics(); err == nil || strings.Contains(err.Error(), "what has that port") || !strings.Contains(err.Error(), "no device of this host has that address") {
-		t.Errorf("an address of nobody: %v", err)
 	}
 	a.config.Metrics = taken.Addr().String()
 	taken.Close()
-	ln, err := a.listenMetrics()
+	ln, err := a.listenMetrics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,28 +24,22 @@ func (a *Agent) listenAddrs() []netip.AddrPort {
 // answerProbes has other hosts' probes of paths answered until ctx ends.
 func (a *Agent) answerProbes(ctx context.Context) (err error) {
 	a.probes, err = probe.Reflect(ctx, a.listenAddrs())
-	return unheard(err, samePort, ownAddress)
+	return unheard(err, samePort)
 }
 
 // answerPeers has other agents' calls and streams answered until ctx ends.
 func (a *Agent) answerPeers(ctx context.Context) error {
-	return unheard(peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log), samePort, ownAddress)
+	return unheard(peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log), samePort)
 }
 
-// The keys of the configuration that say where other hosts are answered.
-const (
-	samePort   = "port, the same on all hosts"
-	ownAddress = "uplinks[].address"
-)
+// samePort is the key of the configuration that says where other hosts are answered.
+const samePort = "port, the same on all hosts"
 
 // unheard is err, for which nobody can listen where the configuration says, with what to do about it: port
-// and address are the keys that say where.
-func unheard(err error, port, address string) error {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
+// is the key that says where.
+func unheard(err error, port string) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w; end what has that port (`ss -lntup` names it), or name another by %s", err, port)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%w; no device of this host has that address: give it to one, or mend %s", err, address)
 	}
 	return err
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"godwit/internal/lasting"
 )
 
 // Bounds of what asks for metrics over HTTP: nobody there is known.
@@ -22,13 +25,18 @@ const (
 
 // listenMetrics takes the port of the configuration; nil: it names none. It comes before
 // anything is touched: a port in use is the only thing wrong then.
-func (a *Agent) listenMetrics() (net.Listener, error) {
+func (a *Agent) listenMetrics(ctx context.Context) (net.Listener, error) {
 	if a.config.Metrics == "" {
 		return nil, nil //nolint:nilnil // nobody asked for one
 	}
 	ln, err := net.Listen("tcp", a.config.Metrics)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		a.log.Warn("metrics are not served before a device of this host has that address", "error", err, "cure", "give it to one, or mend metrics")
+		early := net.ListenConfig{Control: lasting.Early}
+		ln, err = early.Listen(ctx, "tcp", a.config.Metrics)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", unheard(err, "metrics", "metrics"))
+		return nil, fmt.Errorf("metrics: %w", unheard(err, "metrics"))
 	}
 	return netutil.LimitListener(a.lasting(ln, "metrics are not served"), scrapersMost), nil
 }

@@ -2,9 +2,12 @@ package config
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"godwit/migration"
 )
@@ -46,6 +49,32 @@ func (c *Config) noEvents() (all []string) {
 		}
 	}
 	return all
+}
+
+// Check says what this host has not, or not yet, of the uplink: its device, or its address.
+func (u Uplink) Check() error {
+	addrs, err := net.InterfaceAddrs()
+	if u.Device != "" {
+		device, derr := net.InterfaceByName(u.Device)
+		if derr != nil {
+			return fmt.Errorf("device %s: no such device", u.Device)
+		}
+		addrs, err = device.Addrs()
+	}
+	if err != nil {
+		return err
+	}
+	has := slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr().Unmap() == u.Address.WithZone("").Unmap()
+	})
+	switch {
+	case !has && u.Device != "":
+		return fmt.Errorf("device %s has no address %s", u.Device, u.Address)
+	case !has:
+		return fmt.Errorf("no device has the address %s", u.Address)
+	}
+	return nil
 }
 
 // slowest is what no uplink that moves guests has less of, bit/s.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"godwit/internal/lasting"
@@ -21,7 +22,8 @@ import (
 // requestLimit bounds what is read of a request, bytes.
 const requestLimit = 8 << 20
 
-// Serve answers other agents on every uplink: it listens on each address until ctx ends. handler gets the calls, streams
+// Serve answers other agents on every uplink: it listens on each address until ctx ends, also where no device has it yet.
+// handler gets the calls, streams
 // the byte streams; both know the caller's host name, which a certificate proves.
 // It returns once all listeners stand, or with the first error and none left.
 func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler http.Handler, streams func(*Stream), log *slog.Logger) error {
@@ -43,7 +45,10 @@ func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler ht
 	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
-	lc.Control = socketOptions(streamSilence, 0)
+	options := socketOptions(streamSilence, 0)
+	lc.Control = func(network, address string, c syscall.RawConn) error {
+		return errors.Join(options(network, address, c), lasting.Early(network, address, c))
+	}
 	var listeners []net.Listener
 	for _, a := range addrs {
 		ln, err := lc.Listen(ctx, "tcp", a.String())

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/lasting"
 	"godwit/migration"
 )
 
@@ -38,8 +39,8 @@ type Reflector struct {
 // tokenLife bounds how long a token is good.
 const tokenLife = 30 * time.Second
 
-// Reflect answers at every address, and at one more port of each (LikeTunnels), until ctx ends. On error
-// it answers nowhere once ctx has ended.
+// Reflect answers at every address, and at one more port of each (LikeTunnels), until ctx ends, also
+// where no device has the address yet. On error it answers nowhere once ctx has ended.
 func Reflect(ctx context.Context, addrs []netip.AddrPort) (*Reflector, error) {
 	r := &Reflector{tokens: map[[TokenLength]byte]time.Time{}, like: map[netip.Addr]uint16{}}
 	for _, a := range addrs {
@@ -61,7 +62,7 @@ func (r *Reflector) LikeTunnels(addr netip.Addr) uint16 { return r.like[addr] }
 
 // listen answers at a, and returns its port.
 func (r *Reflector) listen(ctx context.Context, a netip.AddrPort) (uint16, error) {
-	conn, err := udpAt(ctx, a)
+	conn, err := udpAt(ctx, a, lasting.Early)
 	if err != nil {
 		return 0, fmt.Errorf("listen for probes on %s: %w", a, err)
 	}
@@ -70,16 +71,20 @@ func (r *Reflector) listen(ctx context.Context, a netip.AddrPort) (uint16, error
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(), nil
 }
 
-// udpAt opens a UDP socket whose packets may be fragmented (no DF).
-func udpAt(ctx context.Context, a netip.AddrPort) (*net.UDPConn, error) {
-	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+// udpAt opens a UDP socket whose packets may be fragmented (no DF), and that controls set up further.
+func udpAt(ctx context.Context, a netip.AddrPort, controls ...func(network, address string, c syscall.RawConn) error) (*net.UDPConn, error) {
+	lc := net.ListenConfig{Control: func(network, address string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {
 			if a.Addr().Is4() {
 				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
 			}
 		})
-		return errors.Join(err, failed)
+		err = errors.Join(err, failed)
+		for _, control := range controls {
+			err = errors.Join(err, control(network, address, c))
+		}
+		return err
 	}}
 	conn, err := lc.ListenPacket(ctx, "udp", a.String())
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,26 +123,8 @@ func configured(ctx context.Context, c *config.Config) []finding {
 // uplink says whether this host has the uplink's device and address.
 func uplink(u config.Uplink) finding {
 	what := "uplink " + u.Name
-	addrs, err := net.InterfaceAddrs()
-	if u.Device != "" {
-		device, derr := net.InterfaceByName(u.Device)
-		if derr != nil {
-			return lack(what, fmt.Sprintf("device %s: no such device", u.Device))
-		}
-		addrs, err = device.Addrs()
-	}
-	if err != nil {
+	if err := u.Check(); err != nil {
 		return lack(what, err.Error())
-	}
-	has := slices.ContainsFunc(addrs, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && p.Addr().Unmap() == u.Address.WithZone("").Unmap()
-	})
-	switch {
-	case !has && u.Device != "":
-		return lack(what, fmt.Sprintf("device %s has no address %s", u.Device, u.Address))
-	case !has:
-		return lack(what, fmt.Sprintf("no device has the address %s", u.Address))
 	}
 	return fine(what, strings.TrimSpace(u.Device+" "+u.Address.String()))
 }

@@ -1,5 +1,6 @@
 // Package lasting is listeners that go on: a connection that cannot be taken, as the host has no descriptor or no
-// memory left for it, is no reason to take none when there is some again. A process that lives for months, and is asked
+// memory left for it, is no reason to take none when there is some again; nor is an address that comes later a reason not
+// to listen at it (Early). A process that lives for months, and is asked
 // by others, needs that.
 package lasting
 
