@@ -2,6 +2,9 @@ package peer
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"net"
 	"time"
 )
@@ -101,3 +104,17 @@ func (d *dialling) drop() {
 		d.conn.Close()
 	}
 }
+
+// disbelieves says whether err is that this end does not believe the other's certificate.
+func disbelieves(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate)
+}
+
+// astray is why no path answered where some lead to who is not believed, and others to nobody yet: the first may lead to
+// another host, such as one of a private subnet that both sites have, and the host that is meant be at the others soon.
+type astray struct{ stranger, nobody error }
+
+func (a astray) Error() string { return fmt.Sprintf("%v; %v", a.stranger, a.nobody) }
+
+func (a astray) Unwrap() []error { return []error{a.stranger, a.nobody} }

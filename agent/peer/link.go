@@ -114,9 +114,8 @@ func (u *Unreachable) Error() string {
 
 // Disbelieved says that somebody is there, and that one of the two ends does not believe the other's certificate.
 func (u *Unreachable) Disbelieved() bool {
-	var certificate *tls.CertificateVerificationError
 	var told *net.OpError
-	return errors.As(u.Cause, &certificate) || errors.As(u.Cause, &told) && told.Op == "remote error" // as crypto/tls marks alerts
+	return disbelieves(u.Cause) || errors.As(u.Cause, &told) && told.Op == "remote error" // as crypto/tls marks alerts
 }
 
 // ask is what a person should look at, by how the last try ended.
@@ -157,8 +156,7 @@ func (l *Link) Call(ctx context.Context, method, path string, request, answer an
 		if last == nil || ctx.Err() == nil {
 			last = err // a try that was cut short says less than the one before it
 		}
-		var bad *tls.CertificateVerificationError
-		if errors.As(last, &bad) {
+		if disbelieves(last) && !errors.As(last, new(astray)) {
 			return &Unreachable{l.host, last} // trying again does not change a certificate
 		}
 		if errors.Is(context.Cause(ctx), context.Canceled) { // nobody wants it any more: connections may be good
@@ -243,7 +241,7 @@ func (l *Link) dialAny(ctx context.Context) (net.Conn, error) {
 			results <- result{conn, err}
 		}()
 	}
-	var first error
+	var first, other error
 	for n := range l.paths {
 		r := <-results
 		if r.err == nil {
@@ -260,6 +258,12 @@ func (l *Link) dialAny(ctx context.Context) (net.Conn, error) {
 		if first == nil || errors.Is(first, context.Canceled) {
 			first = r.err
 		}
+		if !disbelieves(r.err) {
+			other = r.err
+		}
+	}
+	if disbelieves(first) && other != nil {
+		return nil, astray{first, other}
 	}
 	return nil, first
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -289,6 +290,59 @@ func TestCallTakesTheOtherPath(t *testing.T) {
 	none := NewLink(ids["paris"], "rome", port, nil)
 	if err := none.Call(within(t, time.Second), http.MethodPost, "/echo", nil, nil); err == nil || !strings.Contains(err.Error(), "no path to rome is configured") {
 		t.Errorf("without a path: %v", err)
+	}
+}
+
+// TestCallPassesByAnotherHost: where one path leads to another host's agent, as a private subnet of both sites may, a call
+// waits for the host that is meant, whose agent begins to listen on its other path.
+func TestCallPassesByAnotherHost(t *testing.T) {
+	ids := fleet(t, "paris", "rome", "milan")
+	there, port := netip.MustParseAddr("127.0.0.2"), freePort(t)
+	serve(t, ids["milan"], port, http.NotFoundHandler(), nil)
+	begins, err := net.Listen("tcp", netip.AddrPortFrom(there, port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer begins.Close()
+	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "milan's", Local: loopback, Remote: loopback}, {Name: "well", Local: loopback, Remote: there}})
+	t.Cleanup(link.Close)
+	answered := make(chan error, 1)
+	go func() {
+		answered <- link.Call(within(t, 30*time.Second), http.MethodPost, "/echo", greeting{Text: "late"}, nil)
+	}()
+	conn, err := begins.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begins.Close()
+	conn.Close()
+	if err := Serve(t.Context(), ids["rome"], []netip.AddrPort{netip.AddrPortFrom(there, port)}, echo(), nil, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEveryPathToAnotherHost: trying again does not change what all paths lead to; where one does not lead there, both are told.
+func TestEveryPathToAnotherHost(t *testing.T) {
+	ids := fleet(t, "paris", "rome", "milan")
+	port := freePort(t)
+	serve(t, ids["milan"], port, http.NotFoundHandler(), nil)
+	all := []Path{{Name: "a", Local: loopback, Remote: loopback}, {Name: "b", Local: loopback, Remote: loopback}}
+	link := NewLink(ids["paris"], "rome", port, all)
+	t.Cleanup(link.Close)
+	err := link.Call(t.Context(), http.MethodPost, "/echo", nil, nil) // which ends, without a limit
+	var away *Unreachable
+	if !errors.As(err, &away) || !away.Disbelieved() || !strings.Contains(err.Error(), "milan") {
+		t.Errorf("every path: %v", err)
+	}
+	all[1].Remote = netip.MustParseAddr("127.0.0.2") // nobody listens there
+	one := NewLink(ids["paris"], "rome", port, all)
+	t.Cleanup(one.Close)
+	_, err = one.dialAny(t.Context())
+	if away = (&Unreachable{Cause: err}); !away.Disbelieved() || !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "milan") {
+		t.Errorf("one path: %v", err)
 	}
 }
 
