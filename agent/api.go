@@ -108,9 +108,9 @@ func (a *Agent) info(ctx context.Context) (api.HostInfo, error) {
 // guestInfo is what is known of a guest without its QEMU.
 func (a *Agent) guestInfo(g *guests.Guest) api.GuestInfo {
 	h := g.Held()
-	gi := api.GuestInfo{
-		Name: g.Name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
-		Migration: g.Migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.Booted(),
+	gi := api.GuestInfo{ // its lists are never null
+		Name: g.Name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: append([]migration.Address{}, h.Addresses...),
+		Migration: g.Migration(), Dir: h.Dir, Taps: append([]string{}, h.Taps...), MACs: []string{}, Epoch: h.Epoch, Booted: g.Booted(),
 	}
 	gi.Tunnels = a.guestTunnels(a.detours.List(g.Name()))
 	if flows, err := netstate.Flows(g.Name()); err == nil {

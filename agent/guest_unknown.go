@@ -31,7 +31,7 @@ func (a *Agent) guestsHere() (under []*guests.Guest, unknown []api.GuestInfo, er
 		unknown = append(unknown, gi)
 	}
 	for _, name := range names {
-		unknown = append(unknown, api.GuestInfo{Name: name, Host: a.config.Host, Status: statusUnread, Addresses: []migration.Address{}})
+		unknown = append(unknown, api.GuestInfo{Name: name, Host: a.config.Host, Status: statusUnread, Addresses: []migration.Address{}, Taps: []string{}, MACs: []string{}})
 	}
 	for _, h := range a.guests.AllSilent() {
 		add(h, statusSilent, "")

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -58,6 +59,9 @@ func TestGuestsThatMayBeHere(t *testing.T) {
 	var got []string
 	for _, g := range info.Guests {
 		got = append(got, fmt.Sprint(g.Name, " ", g.Status, " ", g.Migration, " on ", g.Host))
+	}
+	if text, err := json.Marshal(info.Guests); err != nil || strings.Contains(string(text), "null") {
+		t.Errorf("a program reads %s, %v", text, err)
 	}
 	want := []string{"a-silent " + statusSilent + "  on paris", "b-kept   on paris", "c-unread " + statusUnread + "  on paris", "d-starves " + api.StatusStarving + " m-00000001 on paris"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
