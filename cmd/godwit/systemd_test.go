@@ -128,7 +128,7 @@ func runMake(t *testing.T, source, system string, args ...string) (files []strin
 // guests, tunnels and inlets alone, whatever becomes of the agent.
 func TestUnit(t *testing.T) {
 	keys := unit(t, "../../packaging/godwit.service")
-	for key, want := range map[string]string{"KillMode": "process", "Restart": "always", "OOMPolicy": "continue", "StartLimitIntervalSec": "0", "WantedBy": "multi-user.target"} {
+	for key, want := range map[string]string{"KillMode": "process", "Restart": "always", "OOMPolicy": "continue", "ManagedOOMPreference": "omit", "StartLimitIntervalSec": "0", "WantedBy": "multi-user.target"} {
 		if keys[key] != want {
 			t.Errorf("%s=%s, want %s", key, keys[key], want)
 		}
