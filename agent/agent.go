@@ -53,7 +53,6 @@ import (
 	"godwit/agent/statefile"
 	"godwit/agent/uplinks"
 	"godwit/agent/visits"
-	"godwit/internal/clock"
 	"godwit/internal/lists"
 	"godwit/migration"
 	"godwit/transfer/proxy"
@@ -177,6 +176,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.actors.Go(func() { a.keepBoots(ctx) })
 	a.actors.Go(func() { a.boundLogs(ctx) })
 	a.actors.Go(func() { a.boundHistory(ctx) })
+	a.actors.Go(func() { a.watchCertificate(ctx) })
 	if a.config.Network.V6.IsValid() {
 		go a.routers.Listen(ctx, a.config.Network.LAN, a.log)
 	}
@@ -251,7 +251,7 @@ func (a *Agent) endHalfWritten() {
 }
 
 // warnOfHost says once what guests cannot be moved without, and may come later: a bridge that the
-// host makes after its agent, a certificate that somebody renews.
+// host makes after its agent, an address that a router tells it.
 func (a *Agent) warnOfHost() {
 	for _, missing := range a.config.Network.Missing() {
 		a.log.Warn("no guest can come here before this is mended", "missing", missing)
@@ -273,18 +273,6 @@ func (a *Agent) warnOfHost() {
 	for _, slow := range a.config.Slow() {
 		a.log.Warn("memory goes over an uplink as slowly as the configuration says", "uplink", slow)
 	}
-	if err := a.id.Check(clock.Now()); err != nil {
-		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err, "cure", peer.CureOf(err))
-	}
-}
-
-// renewed tells what came of a certificate that somebody replaced.
-func (a *Agent) renewed(err error) {
-	if err != nil {
-		a.log.Warn("other certificate files are there and do not count yet; those of before still do", "certificate", a.config.TLS.Cert, "error", err)
-		return
-	}
-	a.log.Info("the host's certificate was renewed", "certificate", a.config.TLS.Cert)
 }
 
 // link returns the link to the other host of the fleet of exactly that name.

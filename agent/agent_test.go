@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/addresses"
@@ -213,7 +214,7 @@ func TestAnotherHostsCertificate(t *testing.T) {
 	}
 }
 
-// TestWarnings: an agent begins where a bridge is not there yet or its certificate has ended, and says so.
+// TestWarnings: an agent begins where a bridge is not there yet, and says so.
 func TestWarnings(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := peer.NewFleetCA(dir, time.Now())
@@ -231,11 +232,41 @@ func TestWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.warnOfHost()
-	for _, want := range []string{"network.bridge no-bridge: no such device", "network.lan no-lan: no such device", "fence /no/fence: no such file", "expired"} {
+	for _, want := range []string{"network.bridge no-bridge: no such device", "network.lan no-lan: no such device", "fence /no/fence: no such file"} {
 		if n := strings.Count(said.String(), want); n != 1 {
 			t.Errorf("%q was said %d times:\n%s", want, n, said.String())
 		}
 	}
+}
+
+// TestCertificateThatEnds: each day of a certificate's last month says when it ends, and each day after that it has.
+func TestCertificateThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		ca, err := peer.NewFleetCA(dir, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ca.Issue("paris", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		a := bareAgent(t, &config.Config{Host: "paris"})
+		a.log = slog.New(slog.NewTextHandler(&said, nil))
+		if a.id, err = peer.LoadIdentity(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "paris.pem"), filepath.Join(dir, "paris.key")); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		a.actors.Go(func() { a.watchCertificate(ctx) })
+		time.Sleep(time.Until(a.id.Expires().Add(5*24*time.Hour + time.Hour)))
+		cancel()
+		a.actors.Wait()
+		for words, days := range map[string]int{"ends soon": 30, "it expired at": 5} {
+			if n := strings.Count(said.String(), words); n != days && n != days+1 {
+				t.Errorf("%q was said %d times, want %d or one more:\n%s", words, n, days, said.String())
+			}
+		}
+	})
 }
 
 // TestUncaredIsSaid: a guest that may run here, and of which STATE does not tell, as it is older, is named in the log

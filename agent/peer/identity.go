@@ -57,6 +57,9 @@ type stamp struct {
 // Cure is what to do about certificates that are not there, or that nobody believes.
 const Cure = "`godwit init` makes a fleet's, see docs/agent.md, Certificates"
 
+// RenewBefore is how long before the end of a certificate it should be thought of.
+const RenewBefore = 30 * 24 * time.Hour
+
 // Untimely is the error of a certificate that is not good at the time which this host's clock shows.
 type Untimely struct{ Now, From, Until time.Time }
 

@@ -129,9 +129,6 @@ func uplink(u config.Uplink) finding {
 	return fine(what, strings.TrimSpace(u.Device+" "+u.Address.String()))
 }
 
-// renewBefore is how long before the end of a certificate it should be thought of.
-const renewBefore = 30 * 24 * time.Hour
-
 // certificate says whether others would take this host for what it is.
 func certificate(c *config.Config, now time.Time) finding {
 	id, err := peer.LoadIdentity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
@@ -147,7 +144,7 @@ func certificate(c *config.Config, now time.Time) finding {
 		return lack("certificate", fmt.Sprintf("%s: %v; %s", c.TLS.Cert, err, peer.CureOf(err)))
 	case err != nil:
 		return lack("certificate", fmt.Sprintf("%s: other hosts do not believe it: %v; %s", c.TLS.Cert, err, peer.CureOf(err)))
-	case id.Expires().Sub(now) < renewBefore:
+	case id.Expires().Sub(now) < peer.RenewBefore:
 		return note("certificate", fmt.Sprintf("%s is good until %s; make the fleet's anew before (godwit init)", c.TLS.Cert, until))
 	}
 	return fine("certificate", fmt.Sprintf("of host %s, good until %s", c.Host, until))
