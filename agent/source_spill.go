@@ -17,8 +17,8 @@ func (m *outgoing) roomToSpill() error {
 		return nil
 	}
 	buffer := m.a.buffers.New(m.plan, m.work.facts.Memory)
-	defer buffer.End() // lanes are opened in prepare, and are promised another
 	spills := m.touched() - buffer.Bytes()
+	buffer.End() // lanes are opened in prepare, and are promised another
 	if spills <= 0 {
 		return nil
 	}

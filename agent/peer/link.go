@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -241,7 +242,7 @@ func (l *Link) dialAny(ctx context.Context) (net.Conn, error) {
 			results <- result{conn, err}
 		}()
 	}
-	var first, other error
+	var first, stranger, nobody error
 	for n := range l.paths {
 		r := <-results
 		if r.err == nil {
@@ -258,12 +259,14 @@ func (l *Link) dialAny(ctx context.Context) (net.Conn, error) {
 		if first == nil || errors.Is(first, context.Canceled) {
 			first = r.err
 		}
-		if !disbelieves(r.err) {
-			other = r.err
+		if disbelieves(r.err) {
+			stranger = cmp.Or(stranger, r.err)
+		} else {
+			nobody = cmp.Or(nobody, r.err)
 		}
 	}
-	if disbelieves(first) && other != nil {
-		return nil, astray{first, other}
+	if stranger != nil && nobody != nil {
+		return nil, astray{stranger, nobody}
 	}
 	return nil, first
 }
