@@ -152,3 +152,24 @@ func TestSHUTBeforeItIsNoted(t *testing.T) {
 		})
 	}
 }
+
+// TestSHUTOfARefillBeforeItIsNoted: as TestSHUTBeforeItIsNoted, of a Source that refills, which reads no tail.
+func TestSHUTOfARefillBeforeItIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := heardBy(t, new(ears))
+		s.config.Refill = true
+		s.early.Store(true)
+		s.refill = &refill{ended: true}
+		qemu, other := net.Pipe()
+		s.qemu = qemu
+		go func() {
+			message := qstream.AppendMessage(nil, qstream.Shut, make([]byte, 4))
+			go s.passBack(message)                         //nolint:errcheck // QEMU may have closed
+			io.ReadFull(other, make([]byte, len(message))) //nolint:errcheck // it closes in any case
+			other.Close()
+		}()
+		if err := s.finish(qemu, io.EOF); err != nil {
+			t.Error(err)
+		}
+	})
+}

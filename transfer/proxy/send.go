@@ -197,7 +197,7 @@ func (s *Source) finish(conn net.Conn, err error) error {
 	}
 	select {
 	case <-s.shut:
-		if s.tailSent() { // who sends may not have come to note it
+		if s.config.Refill || s.tailSent() { // who sends may not have come to note it
 			s.noteAllSent()
 		}
 	default:
