@@ -145,7 +145,7 @@ func fillTold(out *report.Migration, m *move, rep *record.Report) {
 			out.DataPath = data
 		}
 	}
-	if p := rep.PostCopy; p != nil && rep.Resumed != 0 { // else it was meant to, and came to nothing
+	if p := rep.PostCopy; p != nil && rep.Resumed != 0 && rep.MemoryDone != 0 { // else it came to nothing, or nobody has told its figures
 		post := report.PostCopy(*p)
 		out.PostCopy = &post
 	}

@@ -11,7 +11,10 @@ import (
 
 // card is one of the numbers at the top of the page and of the terminal's
 // summary. Class is good, bad or empty.
-type card struct{ Label, Value, Note, Class string }
+type card struct {
+	Label, Value, Note, Class string
+	unknown                   string // of how many of all the number is not known, where it is of others
+}
 
 // cards sums the run up. Of a number that each migration or flow has, the worst.
 func cards(r *Report) []card {
@@ -71,7 +74,8 @@ func worstMigration(r *Report, name string, of func(*Migration) *float64) card {
 // lacks says of how many of all things the card's number is not known.
 func (c card) lacks(unknown, all int, thing string) card {
 	if unknown > 0 && c.Value != dash {
-		c.Note += fmt.Sprintf("; not known of %d of %s", unknown, oneline.Many(all, thing))
+		c.unknown = fmt.Sprintf("not known of %d of %s", unknown, oneline.Many(all, thing))
+		c.Note += "; " + c.unknown
 	}
 	return c
 }

@@ -197,6 +197,10 @@ func TestDroppedNotKnown(t *testing.T) {
 	if c := droppedCard(r); c.Value != "0" || c.Class != "" || !strings.Contains(c.Note, "not known of 1 of 3 migrations") {
 		t.Errorf("%+v", c)
 	}
+	var line strings.Builder
+	if summaryTotals(&line, r, false); !strings.Contains(line.String(), "packets dropped 0 (not known of 1 of 3 migrations)") {
+		t.Errorf("the summary says %q", line.String())
+	}
 	r.Migrations = r.Migrations[:1]
 	if c := droppedCard(r); c.Class != "good" || strings.Contains(c.Note, "not known") {
 		t.Errorf("%+v", c)

@@ -203,6 +203,9 @@ func summaryTotals(b *strings.Builder, r *Report, c paint) {
 			case "bad":
 				value = c.bad(value)
 			}
+			if k.unknown != "" {
+				value += " (" + k.unknown + ")"
+			}
 			parts = append(parts, strings.ToLower(k.Label)+" "+value)
 		}
 	}
