@@ -58,7 +58,10 @@ func (m *incoming) makeMain(ctx context.Context, c guest.Channel) error {
 	err := m.asked(ctx, func(ctx context.Context) error {
 		return c.MakeMain(ctx, m.work.guest.Held().Description.NICs[1-m.plan.Active].MAC)
 	})
-	m.work.sends = m.work.sends || err == nil
+	if err == nil && !m.work.sends {
+		m.work.sends = true
+		m.noteTried()
+	}
 	return err
 }
 

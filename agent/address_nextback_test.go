@@ -191,7 +191,8 @@ func TestFailedHandoverOfWhatSendsByNext(t *testing.T) {
 		sends bool
 	}{
 		{"users", []error{nil}, false, true}, {"retire", []error{nil}, false, true}, {"retire", []error{nil}, true, true},
-		{"retire", []error{nil, errors.New("no answer")}, false, true}, {"make_main", []error{errors.New("no answer"), nil}, false, true},
+		{"retire", []error{nil, errors.New("no answer")}, false, true}, {"retire", []error{nil, errors.New("no answer")}, true, true},
+		{"make_main", []error{errors.New("no answer"), nil}, false, true},
 		{"make_main", []error{errors.New("no answer")}, false, false}, {"make_main", []error{errors.New("no answer")}, true, false},
 	} {
 		name, said := fmt.Sprintf("%s, %v, killed %v", c.fails, c.said, c.dies), 0

@@ -12,9 +12,9 @@ import (
 // noteTried writes it down. That is for who is started again on this host alone, and not waited for to be on its disk:
 // no guest outlives its host.
 func (m *incoming) noteTried() {
-	tried := &written.Handover{Used: m.work.used, Main: m.work.mainNext}
-	if joins := m.work.joins; joins != nil { // who could not follow is asked for anew
-		tried.Joins = &guest.Joins{Total: joins.Total, Joined: joins.Joined, Ended: joins.Ended, Endpoints: joins.Endpoints}
+	tried := &written.Handover{Used: m.work.used, Main: m.work.mainNext, Said: m.work.sends}
+	if joins := m.work.joins; joins != nil { // who could not follow is counted, and asked for anew
+		tried.Joins = &guest.Joins{Total: joins.Total, Joined: joins.Joined, Ended: joins.Ended, Omitted: joins.Omitted + len(joins.Unable), Endpoints: joins.Endpoints}
 	}
 	m.stepping.Lock()
 	defer m.stepping.Unlock()
@@ -22,7 +22,7 @@ func (m *incoming) noteTried() {
 	m.tried = tried
 	m.mu.Unlock()
 	if err := m.log.Append(m.journal(m.snapshot()), false); err != nil {
-		m.a.log.Warn("journal", "migration", m.plan.ID, "error", err, "consequence", "an agent that is started again just now may use endpoint ids once more")
+		m.a.log.Warn("journal", "migration", m.plan.ID, "error", err, "consequence", "an agent that is started again just now may use endpoint ids once more, and does not know whether the guest sends by its next address")
 	}
 }
 
@@ -31,7 +31,7 @@ func (m *incoming) foundTried(tried *written.Handover) {
 	if m.tried = tried; tried == nil {
 		return
 	}
-	m.work.joins, m.work.used, m.work.mainNext, m.work.known = tried.Joins, tried.Used, tried.Main, true
+	m.work.joins, m.work.used, m.work.mainNext, m.work.sends, m.work.known = tried.Joins, tried.Used, tried.Main, tried.Said, true
 }
 
 // lastEndpoint is the last endpoint id that the handover has used, or may have.

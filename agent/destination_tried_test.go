@@ -104,3 +104,20 @@ func TestEndpointsOfAnEarlierTry(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoCouldNotFollowIsCounted: after a kill, too, a handover that fails tells of as many connections as it had seen.
+func TestWhoCouldNotFollowIsCounted(t *testing.T) {
+	g, _ := breaksOnce(t, "retire", nil)
+	m := landing(t, g)
+	m.a.detours = detour.New(m.a.config.StatePath("detours.json"), config.Network{}, map[string]*detour.Detour{})
+	m.a.clock = time.Now
+	m.work.joins = &guest.Joins{Total: 7, Joined: 3, Ended: 1, Unable: make([]guest.Unable, 2), Omitted: 1}
+	m.noteTried()
+	m = killed(t, m)
+	if err := m.handed(m.work.joins, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.work.survey; s.Total != 6 || s.Moved != 3 || s.Tunnelled != 3 {
+		t.Errorf("told %+v", s)
+	}
+}

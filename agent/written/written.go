@@ -65,9 +65,10 @@ type Destination struct {
 
 // Handover is what its tries have come to, of which the last may be under way.
 type Handover struct {
-	Joins *guest.Joins `json:"joins,omitempty"` // without those that could not follow; nil: no try has waited for any
+	Joins *guest.Joins `json:"joins,omitempty"` // those that could not follow are counted as omitted; nil: no try has waited for any
 	Used  uint8        `json:"used,omitempty"`  // the last endpoint id that telling clients again has used, or may have; 0: none
 	Main  bool         `json:"main,omitempty"`  // the guest may send by its next addresses
+	Said  bool         `json:"said,omitempty"`  // it has said that it does
 }
 
 // Check says what is wrong with a state that was read, in one line.
